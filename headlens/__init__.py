@@ -1,0 +1,37 @@
+"""headlens tells what every attention head of a transformer looks at, and whether it matters."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headlens.errors import HeadlensError as HeadlensError
+    from headlens.heads import Head as Head
+    from headlens.heads import Site as Site
+    from headlens.lens import Lens as Lens
+    from headlens.lens import load as load
+    from headlens.maps import AttentionMaps as AttentionMaps
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AttentionMaps": "headlens.maps",
+    "Head": "headlens.heads",
+    "HeadlensError": "headlens.errors",
+    "Lens": "headlens.lens",
+    "Site": "headlens.heads",
+    "load": "headlens.lens",
+}
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used: ``headlens --help`` needs no torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headlens' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,193 @@
+"""The parts of a model that matter to its heads, found by running it on a handful of tokens.
+
+One *dry run*, on the model itself or on the `meta` device from a config alone, sees every attention call:
+its order, heads, key-value heads and widths, and which linear layers make query, key and value and receive
+the concatenated heads. Nothing is looked up by the name of a family.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from headlens.errors import ModelError
+from headlens.heads import Head, Site, head_name, select
+from headlens.probe import Trace, trace
+
+
+@dataclass(frozen=True, slots=True)
+class Projections:
+    """Where the weights of one site live.
+
+    Args:
+        query: paths of the linear layers that query is made by (a fused layer stands in all three).
+        key: the same for key.
+        value: the same for value.
+        output: path of W_O, the layer that receives the concatenated heads; empty where there is none.
+    """
+
+    query: tuple[str, ...]
+    key: tuple[str, ...]
+    value: tuple[str, ...]
+    output: str
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every layer once."""
+        return tuple(dict.fromkeys((*self.query, *self.key, *self.value, *filter(None, [self.output]))))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One site with its weights.
+
+    Args:
+        site: where.
+        projections: the linear layers of W_Q, W_K, W_V and W_O.
+        key_width: width of one head's query and key (`site.head_width` is that of its value).
+        n_weights: entries of W_Q, W_K, W_V and W_O together.
+        n_biases: entries of their biases.
+    """
+
+    site: Site
+    projections: Projections
+    key_width: int
+    n_weights: int
+    n_biases: int
+
+    def multiply_adds(self, n_queries: int, n_keys: int) -> int:
+        """Count the multiply-adds of this site's attention for one input.
+
+        Args:
+            n_queries: number of query positions.
+            n_keys: number of key positions; a causal mask saves nothing in this count.
+
+        Returns:
+            Those of the four projections, of the query-key products and of the weighted sums of values.
+        """
+        per_pair = self.site.n_heads * (self.key_width + self.site.head_width)
+        return self.n_weights * n_queries + per_pair * n_queries * n_keys
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """The attention sites of a model, in the order in which they run.
+
+    Args:
+        architecture: the model's class.
+        model_type: the family, as its config names it.
+        parts: the sites with their weights.
+        n_parameters: parameters of the whole model.
+        by_interface: whether attention goes through `transformers`' interface (else: forward hooks).
+    """
+
+    architecture: str
+    model_type: str
+    parts: tuple[Part, ...]
+    n_parameters: int
+    by_interface: bool
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The sites, in the order in which they run."""
+        return tuple(part.site for part in self.parts)
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """All heads, in model order."""
+        return tuple(head for site in self.sites for head in site.heads)
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """The stacks that the model has, in the order in which they run."""
+        return tuple(dict.fromkeys(site.stack for site in self.sites))
+
+    def select(self, selector: str | Head | Sequence[Head]) -> tuple[Head, ...]:
+        """Find the heads that a selector such as ``2.8,3.*`` names; see `headlens.heads.select`."""
+        return select(selector, self.sites)
+
+    def name(self, head: Head) -> str:
+        """Write a head as users do: ``4.11``, or ``cross.4.11`` where the model has several stacks."""
+        return head_name(head, self.sites)
+
+
+def examine(model: PreTrainedModel) -> Anatomy:
+    """Find a model's attention sites and their weights by a dry run of a few tokens.
+
+    Args:
+        model: any text model of `transformers`, on any device, `meta` included.
+
+    Returns:
+        Its anatomy.
+
+    Raises:
+        ModelError: no attention was seen, so that neither way of capture can serve the model.
+    """
+    found = trace(model)
+    if not found.calls:
+        raise ModelError(
+            f"{type(model).__name__} ran, but none of its layers could be seen to compute attention.",
+            "headlens serves models whose attention passes through transformers' AttentionInterface or that "
+            "return their patterns with output_attentions=True.",
+        )
+    stacks = [call.stack for call in found.calls]
+    layers = _layers([call.module for call in found.calls], stacks)
+    parts = [_part(model, found, index, layers[index]) for index in range(len(found.calls))]
+    return Anatomy(
+        architecture=type(model).__name__,
+        model_type=str(model.config.model_type),
+        parts=tuple(parts),
+        n_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        by_interface=found.by_interface,
+    )
+
+
+def _part(model: PreTrainedModel, found: Trace, index: int, layer: int) -> Part:
+    call = found.calls[index]
+    site = Site(
+        index=index,
+        stack=call.stack,
+        layer=layer,
+        module=call.module,
+        n_heads=call.n_heads,
+        n_kv_heads=call.n_kv_heads,
+        head_width=call.value_width,
+        causal=call.causal,
+    )
+    projections = Projections(call.query_layers, call.key_layers, call.value_layers, call.output_layer)
+    modules = [model.get_submodule(path) for path in projections.paths]
+    return Part(
+        site=site,
+        projections=projections,
+        key_width=call.key_width,
+        n_weights=sum(_numel(module, "weight") for module in modules),
+        n_biases=sum(_numel(module, "bias") for module in modules),
+    )
+
+
+def _numel(module: nn.Module, name: str) -> int:
+    tensor = getattr(module, name, None)
+    return int(tensor.numel()) if isinstance(tensor, torch.Tensor) else 0
+
+
+def _layers(modules: Sequence[str], stacks: Sequence[str]) -> list[int]:
+    """The model's own layer numbers: the first number in each module's path.
+
+    A stack whose sites do not all have numbers of their own (ALBERT runs one module for all layers) is
+    numbered in the order in which it runs.
+    """
+    numbers = [re.search(r"(?:^|\.)(\d+)(?:\.|$)", path) for path in modules]
+    result = [-1] * len(modules)
+    for stack in dict.fromkeys(stacks):
+        mine = [index for index, name in enumerate(stacks) if name == stack]
+        own = [int(found[1]) for index in mine if (found := numbers[index]) is not None]
+        if len(set(own)) != len(mine):
+            own = list(range(len(mine)))
+        for index, layer in zip(mine, own, strict=True):
+            result[index] = layer
+    return result

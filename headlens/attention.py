@@ -1,0 +1,229 @@
+"""The one seam with the model: every look at a pattern and every change to a head's output passes here.
+
+`Seam.observe` and `Seam.edit` are `with` blocks that nest freely. While any is open the model is in eval
+mode and its attention calls come to this seam; when the last one closes, the model is as it was. A seam
+belongs to one model, so two models (and two threads with a model each) do not meet.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headlens.heads import Site
+from headlens.interface import AttentionCall, route
+
+BLOCK_BYTES = 64 * 2**20  # a block of patterns larger than this is cut into fewer queries
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The pattern of some consecutive queries at one site.
+
+    Args:
+        pattern: attention weights after softmax, [batch, head, stop - start, keys]. Keys past the last
+            one that any of these queries may see can be missing: their weight is 0.
+        visible: which keys each query may see, bool [batch, 1, stop - start, keys].
+        start: first query of the block.
+        stop: one past its last query.
+        n_queries: number of queries of the whole input.
+        n_keys: number of keys of the whole input.
+    """
+
+    pattern: Tensor
+    visible: Tensor
+    start: int
+    stop: int
+    n_queries: int
+    n_keys: int
+
+
+Observer = Callable[[Site, Block], None]
+Edit = Callable[[Site, Tensor], Tensor]  # a site's output before W_O [batch, query, head, width] -> the same
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    observer: Observer
+    sites: frozenset[Site] | None
+    size: int | None
+
+    def wants(self, site: Site) -> bool:
+        return self.sites is None or site in self.sites
+
+
+class Seam(ABC):
+    """What is open on one model now: who observes, what is edited.
+
+    Args:
+        model: the model.
+        sites: its sites, in the order in which they run.
+    """
+
+    def __init__(self, model: PreTrainedModel, sites: Sequence[Site]) -> None:
+        self._model_ref = ref(model)
+        self.sites = tuple(sites)
+        self._watches: list[_Watch] = []
+        self._edits: list[Edit] = []
+        self._open = 0
+        self._lock = threading.RLock()
+        self._installed = ExitStack()
+
+    @property
+    def _model(self) -> PreTrainedModel:
+        model = self._model_ref()
+        assert model is not None  # whoever uses the seam holds the model
+        return model
+
+    @contextmanager
+    def observe(
+        self, observer: Observer, sites: Sequence[Site] | None = None, block_size: int | None = None
+    ) -> Iterator[None]:
+        """Hand every block of queries to an observer while the block lasts.
+
+        Args:
+            observer: called with the site and the `Block`; it must not change what it is given.
+            sites: where to look; everywhere by default. Other sites run at full speed.
+            block_size: queries per block; by default as many as keep a block under 64 MiB.
+
+        Yields:
+            Nothing.
+        """
+        chosen = None if sites is None else frozenset(sites)
+        with self._entry(self._watches, _Watch(observer, chosen, block_size)):
+            yield
+
+    @contextmanager
+    def edit(self, edit: Edit) -> Iterator[None]:
+        """Pass every site's output before W_O through a function while the block lasts.
+
+        Args:
+            edit: receives the site and [batch, query, head, width], returns the same shape; where it
+                changes nothing it returns the tensor it was given.
+
+        Yields:
+            Nothing.
+        """
+        with self._entry(self._edits, edit):
+            yield
+
+    @contextmanager
+    def _entry(self, entries: list[Any], entry: Any) -> Iterator[None]:
+        with self._lock:
+            if self._open == 0:
+                with ExitStack() as stack:
+                    stack.enter_context(_eval_mode(self._model))
+                    stack.enter_context(self._install())
+                    self._installed = stack.pop_all()
+            self._open += 1
+            entries.append(entry)
+        try:
+            yield
+        finally:
+            with self._lock:
+                entries.pop(next(i for i, known in enumerate(entries) if known is entry))
+                self._open -= 1
+                if self._open == 0:
+                    self._installed.close()
+
+    @abstractmethod
+    def _install(self) -> AbstractContextManager[None]:
+        """Take the place in the model where attention passes; leaving the block gives it back."""
+
+    def _watching(self, site: Site) -> list[_Watch]:
+        return [watch for watch in self._watches if watch.wants(site)]
+
+    def _edited(self, site: Site, output: Tensor) -> Tensor:
+        for edit in self._edits:
+            output = edit(site, output)
+        return output
+
+
+class InterfaceSeam(Seam):
+    """The seam of a model whose attention goes through `transformers.AttentionInterface`."""
+
+    def __init__(self, model: PreTrainedModel, sites: Sequence[Site]) -> None:
+        super().__init__(model, sites)
+        self._turns: dict[int, _Turns] = {}
+        for path in dict.fromkeys(site.module for site in sites):
+            mine = [site for site in sites if site.module == path]
+            self._turns[id(model.get_submodule(path))] = _Turns(mine)
+
+    @contextmanager
+    def _install(self) -> Iterator[None]:
+        self._restart()
+        restart = self._model.register_forward_pre_hook(self._restart)
+        try:
+            with route(self._model, self._attend):
+                yield
+        finally:
+            restart.remove()
+
+    def _restart(self, *_: Any) -> None:
+        """Count calls anew: the pass before may have ended in an exception half-way."""
+        for turns in self._turns.values():
+            turns.reset()
+
+    def _attend(self, call: AttentionCall) -> Tensor:
+        turns = self._turns.get(id(call.module))
+        if turns is None:  # attention that the dry run did not reach, such as a vision tower's
+            return call.plain()
+        site = turns.next()
+        watches = self._watching(site)
+        output = self._observed(site, call, watches) if watches else call.plain()
+        return self._edited(site, output)
+
+    def _observed(self, site: Site, call: AttentionCall, watches: list[_Watch]) -> Tensor:
+        n_queries, n_keys = call.query.shape[2], call.key.shape[2]
+        size = _block_size(call, watches)
+        outputs = []
+        for start in range(0, n_queries, size):
+            stop = min(start + size, n_queries)
+            output, pattern, visible = call.block(start, stop)
+            outputs.append(output)
+            for watch in watches:
+                watch.observer(site, Block(pattern, visible, start, stop, n_queries, n_keys))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)  # along the queries
+
+
+class _Turns:
+    """The sites of one module in the order of its calls: ALBERT runs one module for all layers."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._sites = sites
+        self._calls = threading.local()
+
+    def reset(self) -> None:
+        self._calls.count = 0
+
+    def next(self) -> Site:
+        count = getattr(self._calls, "count", 0)
+        self._calls.count = count + 1
+        return self._sites[count % len(self._sites)]
+
+
+def _block_size(call: AttentionCall, watches: list[_Watch]) -> int:
+    batch, heads, n_queries, _ = call.query.shape
+    row = batch * heads * call.key.shape[2] * 4  # bytes of one query's weights in float32
+    sizes = [watch.size for watch in watches if watch.size is not None]
+    return min(n_queries, min(sizes) if sizes else max(1, BLOCK_BYTES // row))
+
+
+@contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -1,0 +1,77 @@
+"""The command line: one small file per command, loaded when it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from headlens.errors import HeadlensError
+
+COMMANDS = {
+    "describe": "headlens.cli.describe",
+    "view": "headlens.cli.view",
+    "classify": "headlens.cli.classify",
+    "ablate": "headlens.cli.ablate",
+    "demo": "headlens.cli.demo",
+}
+
+
+class Commands(click.Group):
+    """The group of all commands; every error becomes one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands in the order in which they are used."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[cmd_name]).command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; without --debug no error shows a traceback."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, BrokenPipeError):
+            raise
+        except HeadlensError as error:
+            if ctx.meta.get("headlens.debug"):
+                raise
+            raise click.ClickException(str(error)) from error
+        except Exception as error:
+            if ctx.meta.get("headlens.debug"):
+                raise
+            raise click.ClickException(
+                f"headlens failed where it should not ({type(error).__name__}: {error}). "
+                "Type the same with --debug to see where, and please report it."
+            ) from error
+
+
+def set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Note that tracebacks are wanted."""
+    if value:
+        ctx.meta["headlens.debug"] = True
+
+
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, callback=set_debug, help="Show the traceback of an error."
+)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Layers and heads count from 0: 4.11 is head 11 of layer 4. Begin with: headlens demo",
+)
+@click.version_option(package_name="headlens")
+@debug_option
+def main() -> None:
+    """Tell what every attention head of a transformer looks at, and whether it matters.
+
+    MODEL is `minilm` (a small real BERT that comes with the `demo` extra), a local model directory, a
+    .gguf file, or a hub id.
+    """

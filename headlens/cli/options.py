@@ -1,0 +1,92 @@
+"""The options that every command with a model has."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headlens.cli import debug_option
+
+if TYPE_CHECKING:
+    from headlens.lens import Lens
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What the user said about how a model is loaded and run."""
+
+    device: str
+    dtype: str
+    batch_size: int | None
+    max_length: int | None
+    seed: int
+    revision: str | None
+    trust_remote_code: bool
+    allow_random_weights: bool
+    quiet: bool
+
+    def load(self, model: str) -> Lens:
+        """Load the model as these options say."""
+        import headlens
+
+        hush()
+        return headlens.load(
+            model,
+            device=self.device,
+            dtype=self.dtype,
+            revision=self.revision,
+            trust_remote_code=self.trust_remote_code,
+            allow_random_weights=self.allow_random_weights,
+        )
+
+
+_OPTIONS = [
+    click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N|mps"),
+    click.option(
+        "--dtype",
+        type=click.Choice(["float32", "bfloat16", "float16", "float64"]),
+        default="float32",
+        show_default=True,
+        help="Of the weights; scores add up in float32 or better.",
+    ),
+    click.option("--batch-size", type=click.IntRange(1), help="Inputs at once.  [default: as suits the length]"),
+    click.option("--max-length", type=click.IntRange(4), help="Longest input in tokens.  [default: the model's own]"),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of everything that is drawn at random."),
+    click.option("--revision", help="Branch, tag or commit of a hub model."),
+    click.option("--trust-remote-code", is_flag=True, help="Run code that comes with a checkpoint."),
+    click.option("--allow-random-weights", is_flag=True, help="Accept a checkpoint that lacks weights."),
+    click.option("--quiet", is_flag=True, help="No progress bars."),
+    debug_option,
+]
+
+
+def model_options(function: F) -> F:
+    """Give a command the options above, as one argument `options`."""
+
+    @wraps(function)
+    def command(*args: Any, **values: Any) -> Any:
+        mine = {name: values.pop(name) for name in ModelOptions.__dataclass_fields__}
+        return function(*args, options=ModelOptions(**mine), **values)
+
+    wrapped: Any = command
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]  # click's decorators keep the function
+
+
+def hush() -> None:
+    """Keep `transformers` from talking over the results: what it notices, headlens says itself."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")

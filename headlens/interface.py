@@ -1,0 +1,218 @@
+"""headlens' place in `transformers`' attention interface: the calls of one model, routed to one handler.
+
+Every current model sends query, key and value through `transformers.AttentionInterface`. Here one function
+is registered there under the name "headlens"; `route` switches a model over to it for a while and hands
+each of its attention calls to a handler. Models that are not routed are never touched, and a model that
+merely shares its config with a routed one computes what it always did.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from headlens.masks import LazyMask, additive, lazy_mask
+
+NAME = "headlens"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCall:
+    """One call of the attention function, as the model made it.
+
+    Args:
+        module: the attention module that calls.
+        query: [batch, head, query, width].
+        key: [batch, kv head, key, width].
+        value: [batch, kv head, key, width].
+        mask: what the model passes as attention mask.
+        options: the other keyword arguments (scaling, dropout, position bias, ...).
+        backend: name of the model's own attention implementation.
+    """
+
+    module: nn.Module
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: LazyMask | Tensor | None
+    options: dict[str, Any]
+    backend: str
+
+    def plain(self) -> Tensor:
+        """Compute the output as the model's own backend does.
+
+        Returns:
+            The heads' outputs before W_O, [batch, query, head, width].
+        """
+        mask = self.mask.dense(self.backend) if isinstance(self.mask, LazyMask) else self.mask
+        interface = getattr(_home(self.module), "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
+        function = interface.get_interface(self.backend, _eager(self.module))
+        output, _ = function(self.module, self.query, self.key, self.value, mask, **self.options)
+        return cast(Tensor, output)
+
+    def block(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute one block of queries as the module's own eager attention does.
+
+        Args:
+            start: first query of the block.
+            stop: one past its last query.
+
+        Returns:
+            The heads' outputs before W_O [batch, stop - start, head, width]; the pattern
+            [batch, head, stop - start, reach], where keys from `reach` on are seen by no query of the
+            block; and which keys each query may see, bool [batch, 1, stop - start, reach].
+        """
+        n_keys = self.key.shape[2]
+        reach = min(self.mask.reach(start, stop), n_keys) if isinstance(self.mask, LazyMask) else n_keys
+        visible, mask = self._mask_of(start, stop, reach)
+        output, pattern = _eager(self.module)(
+            self.module,
+            self.query[:, :, start:stop],
+            self.key[:, :, :reach],
+            self.value[:, :, :reach],
+            mask,
+            **{name: self._cut(value, start, stop, reach) for name, value in self.options.items()},
+        )
+        return output, pattern, visible
+
+    def _mask_of(self, start: int, stop: int, reach: int) -> tuple[Tensor, Tensor | None]:
+        device = self.query.device
+        if isinstance(self.mask, LazyMask):
+            visible = self.mask.visible(start, stop, reach).to(device)
+            return visible, additive(visible, self.query.dtype)
+        if self.mask is None:
+            shape = (self.query.shape[0], 1, stop - start, reach)
+            return torch.ones(shape, dtype=torch.bool, device=device), None
+        mask = self._cut(self.mask, start, stop, reach).expand(-1, -1, stop - start, -1)
+        if mask.dtype == torch.bool:
+            return mask, additive(mask, self.query.dtype)
+        return mask > torch.finfo(mask.dtype).min / 2, mask
+
+    def _cut(self, value: Any, start: int, stop: int, reach: int) -> Any:
+        """Cut an argument that has a query axis (T5's position bias) down to one block."""
+        if not isinstance(value, Tensor) or value.ndim != 4 or value.shape[-1] != self.key.shape[2]:
+            return value
+        return value[:, :, start:stop, :reach] if value.shape[2] != 1 else value[..., :reach]
+
+
+Handler = Callable[[AttentionCall], Tensor]
+
+
+
+@dataclass(slots=True)
+class _Routed:
+    """A config whose models are routed: its own attention implementation, and how many routes are open."""
+
+    config: PreTrainedConfig
+    backend: str
+    routes: int = 0
+
+
+_lock = threading.RLock()
+_handlers: WeakKeyDictionary[nn.Module, tuple[Handler, str]] = WeakKeyDictionary()
+_routed: dict[int, _Routed] = {}  # by id of the config
+
+
+def _attend(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
+) -> tuple[Tensor, None]:
+    found = _handlers.get(module)
+    if found is None:  # a model that shares its config with a routed one
+        entry = _routed.get(id(getattr(module, "config", None)))
+        backend = entry.backend if entry else "eager"
+        return AttentionCall(module, query, key, value, attention_mask, options, backend).plain(), None
+    handler, backend = found
+    return handler(AttentionCall(module, query, key, value, attention_mask, options, backend)), None
+
+
+AttentionInterface.register(NAME, _attend)
+AttentionMaskInterface.register(NAME, lazy_mask)
+
+
+@contextmanager
+def route(model: PreTrainedModel, handler: Handler) -> Iterator[None]:
+    """Hand all attention calls of one model to a handler while the block lasts.
+
+    Args:
+        model: the model; afterwards it is as it was, also after an exception.
+        handler: receives each call and returns the heads' outputs before W_O [batch, query, head, width].
+
+    Yields:
+        Nothing.
+    """
+    configs = _configs(model)
+    modules = list(model.modules())
+    with _lock:
+        for config in configs:
+            entry = _routed.setdefault(id(config), _Routed(config, config._attn_implementation or "eager"))
+            entry.routes += 1
+            config._attn_implementation_internal = NAME
+        own = _routed[id(model.config)]
+        for module in modules:
+            backend = _routed.get(id(getattr(module, "config", None)), own).backend
+            _handlers[module] = (handler, backend)
+    try:
+        yield
+    finally:
+        with _lock:
+            for module in modules:
+                _handlers.pop(module, None)
+            for config in configs:
+                entry = _routed[id(config)]
+                entry.routes -= 1
+                if entry.routes == 0:
+                    config._attn_implementation_internal = entry.backend
+                    del _routed[id(config)]
+
+
+def _configs(model: PreTrainedModel) -> list[PreTrainedConfig]:
+    """All configs that the model's parts read their attention implementation from, each once."""
+    found: dict[int, PreTrainedConfig] = {}
+    parts = (getattr(part, "config", None) for part in model.modules())
+    waiting = [config for config in parts if isinstance(config, PreTrainedConfig)]
+    while waiting:
+        config = waiting.pop()
+        if id(config) not in found:
+            found[id(config)] = config
+            waiting += [sub for name in config.sub_configs if (sub := getattr(config, name, None)) is not None]
+    return list(found.values())
+
+
+def uses_interface(model: PreTrainedModel) -> bool:
+    """Tell whether a model sends its attention through `transformers`' interface.
+
+    Args:
+        model: any model of `transformers`.
+
+    Returns:
+        True where `route` can serve it.
+    """
+    return all(
+        part._can_set_attn_implementation() for part in model.modules() if isinstance(part, PreTrainedModel)
+    )
+
+
+def _home(module: nn.Module) -> Any:
+    """The Python file in which a module's class, or the nearest of its parents, keeps eager attention."""
+    for kind in type(module).__mro__:
+        home = sys.modules.get(kind.__module__)
+        if hasattr(home, "eager_attention_forward"):
+            return home
+    return sys.modules[type(module).__module__]
+
+
+def _eager(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]]:
+    function = getattr(_home(module), "eager_attention_forward", None)
+    if function is None:
+        raise LookupError(type(module).__name__)
+    return cast("Callable[..., tuple[Tensor, Tensor]]", function)

@@ -1,0 +1,213 @@
+"""`Lens`: a model, its tokenizer and its anatomy, with the `with` blocks that look at it and change it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headlens.ablation.modes import edit_for
+from headlens.anatomy import Anatomy, examine
+from headlens.attention import Block, InterfaceSeam, Observer, Seam
+from headlens.errors import ModelError
+from headlens.fallback import HookSeam
+from headlens.heads import Head, Site
+from headlens.loading import Source, find, load_model
+
+if TYPE_CHECKING:
+    from headlens.maps import AttentionMaps
+
+_seams: WeakKeyDictionary[PreTrainedModel, tuple[Anatomy, Seam]] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class Lens:
+    """A model under the lens.
+
+    Args:
+        model: a model of `transformers`.
+        tokenizer: its tokenizer; without one only token ids can be looked at.
+        source: where it was loaded from, None for a model made elsewhere.
+        missing: names of weights that its checkpoint lacked.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: Any = None,
+        source: Source | None = None,
+        missing: Sequence[str] = (),
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.source = source
+        self.missing = tuple(missing)
+
+    @cached_property
+    def anatomy(self) -> Anatomy:
+        """The model's attention sites, heads and weights."""
+        return self._known[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's inputs go."""
+        return next(iter(self.model.parameters())).device
+
+    def observe(
+        self, observer: Observer, sites: Sequence[Site] | None = None, block_size: int | None = None
+    ) -> Any:
+        """Show every block of queries to an observer: ``with lens.observe(callback): lens.model(**inputs)``.
+
+        Nothing is kept. The model's outputs do not change, and it is left as it was found, also after an
+        exception; `with` blocks nest. Inside, the model is in eval mode.
+
+        Args:
+            observer: called as ``observer(site, block)`` with a `Block` of patterns
+                [batch, head, start:stop, key]; it must not change what it is given.
+            sites: where to look; everywhere by default.
+            block_size: queries per block; by default as many as keep a block under 64 MiB.
+
+        Returns:
+            The `with` block.
+        """
+        return self._known[1].observe(observer, sites, block_size)
+
+    @contextmanager
+    def ablate(self, heads: str | Head | Sequence[Head], mode: str = "zero") -> Iterator[tuple[Head, ...]]:
+        """Take heads out while the block lasts: ``with lens.ablate("2.8,3.*"): lens.model(**inputs)``.
+
+        A head's slice of the concatenated head outputs *before W_O* is replaced; W_O's bias stays. A drop
+        of nothing does not show that a head has no role: others can stand in for it.
+
+        Args:
+            heads: a selector such as ``2.8,3.*``, or heads.
+            mode: "zero": the slice is set to 0.
+
+        Yields:
+            The heads that are out.
+
+        Raises:
+            SelectorError: a head does not exist.
+            InputError: the mode does not exist.
+        """
+        chosen = self.anatomy.select(heads)
+        with self._known[1].edit(edit_for(mode, chosen)):
+            yield chosen
+
+    def patterns(self, **inputs: Any) -> dict[Site, Tensor]:
+        """Compute the patterns of one input, whole: for short inputs, since all of them are kept.
+
+        Args:
+            **inputs: the model's arguments, such as input_ids and attention_mask.
+
+        Returns:
+            For every site its attention weights [batch, head, query, key], after softmax, before dropout.
+        """
+        parts: dict[Site, list[Tensor]] = {site: [] for site in self.anatomy.sites}
+
+        def keep(site: Site, block: Block) -> None:
+            missing = block.n_keys - block.pattern.shape[-1]  # keys that no query of this block may see
+            parts[site].append(torch.nn.functional.pad(block.pattern, (0, missing)))
+
+        with torch.no_grad(), self.observe(keep):
+            self.model(**{name: _to(value, self.device) for name, value in inputs.items()})
+        return {site: torch.cat(blocks, dim=2) for site, blocks in parts.items() if blocks}
+
+    def attention(self, text: str, pair: str | None = None, target: str | None = None) -> AttentionMaps:
+        """Look at the attention of one text.
+
+        Args:
+            text: what the model reads.
+            pair: a second text, for models that read two.
+            target: what an encoder-decoder model writes (teacher forcing).
+
+        Returns:
+            Maps of all heads, with tokens and words; they show themselves in a notebook.
+
+        Raises:
+            InputError: the text is empty or longer than the model takes, or a target is missing.
+        """
+        from headlens.maps import attention_maps
+
+        return attention_maps(self, text, pair, target)
+
+    @property
+    def _known(self) -> tuple[Anatomy, Seam]:
+        """Anatomy and seam belong to the model: two lenses on one model share them."""
+        with _lock:
+            if self.model not in _seams:
+                anatomy = examine(self.model)
+                seam: Seam
+                if anatomy.by_interface:
+                    seam = InterfaceSeam(self.model, anatomy.sites)
+                else:
+                    outputs = [part.projections.output for part in anatomy.parts]
+                    seam = HookSeam(self.model, anatomy.sites, outputs)
+                _seams[self.model] = (anatomy, seam)
+            return _seams[self.model]
+
+
+def load(
+    model: str | PreTrainedModel,
+    tokenizer: Any = None,
+    *,
+    device: str = "auto",
+    dtype: str = "float32",
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    allow_random_weights: bool = False,
+) -> Lens:
+    """Put a model under the lens.
+
+    Args:
+        model: ``minilm``, a local directory, a .gguf file or a hub id; or a model of `transformers`.
+        tokenizer: for a model that is given as such.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        dtype: "float32" by default, whatever the checkpoint is stored in.
+        revision: branch, tag or commit on the hub.
+        trust_remote_code: whether code that comes with a checkpoint may run.
+        allow_random_weights: accept a checkpoint that lacks weights of the embeddings or blocks.
+
+    Returns:
+        The lens.
+
+    Raises:
+        ModelError: the model cannot be loaded, or lacks weights.
+    """
+    if isinstance(model, PreTrainedModel):
+        return Lens(model, tokenizer)
+    loaded = load_model(find(model, revision, trust_remote_code), dtype, device)
+    lens = Lens(loaded.model, tokenizer or loaded.tokenizer, loaded.source, loaded.missing)
+    lacking = body_weights(lens)
+    if lacking and not allow_random_weights:
+        raise ModelError(
+            f"The checkpoint {model!r} lacks {len(lacking)} weights of the model, such as {lacking[0]}; they "
+            "would be random.",
+            "Use a complete checkpoint, or --allow-random-weights to measure it all the same.",
+        )
+    return lens
+
+
+def body_weights(lens: Lens) -> tuple[str, ...]:
+    """List the missing weights that attention depends on: those of the embeddings and blocks.
+
+    Args:
+        lens: a loaded model.
+
+    Returns:
+        Names; a missing pooler or task head is not among them.
+    """
+    model = lens.model
+    prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
+    return tuple(name for name in lens.missing if name.startswith(prefix) and "pooler" not in name)
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, Tensor) else value

@@ -1,0 +1,117 @@
+"""Attention masks that are made one block of queries at a time, so that no 4-D mask need exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+
+
+class LazyMask:
+    """What a model receives for its attention mask while headlens listens.
+
+    It keeps the arguments of `transformers`' mask functions (mask function, padding, offsets) and makes
+    the mask of one block, or the whole mask of another backend, when it is asked to.
+
+    Args:
+        arguments: the keyword arguments that `transformers` passes to a mask function.
+    """
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self._arguments = arguments
+        self._dense: dict[str, Tensor | None] = {}
+        self._reach: dict[tuple[int, int], int] = {}
+        self.n_keys: int = int(arguments["kv_length"])
+
+    def dense(self, backend: str) -> Tensor | None:
+        """Make the whole mask that another backend uses; kept, since all layers share it.
+
+        Args:
+            backend: a name known to `transformers`' mask interface, such as "sdpa" or "eager".
+
+        Returns:
+            What that backend's mask function returns, None where it needs no mask.
+        """
+        if backend not in self._dense:
+            self._dense[backend] = ALL_MASK_ATTENTION_FUNCTIONS[backend](**self._arguments)
+        return self._dense[backend]
+
+    def visible(self, start: int, stop: int, n_keys: int | None = None) -> Tensor:
+        """Tell which keys the queries of one block may see.
+
+        Args:
+            start: first query of the block.
+            stop: one past its last query.
+            n_keys: how many leading keys to look at; all by default.
+
+        Returns:
+            Bool tensor [batch, 1, stop - start, n_keys], True where the query may see the key.
+        """
+        block = dict(self._arguments)
+        block["q_length"] = stop - start
+        block["q_offset"] = block.get("q_offset", 0) + start
+        block["kv_length"] = self.n_keys if n_keys is None else n_keys
+        block["allow_is_causal_skip"] = block["allow_is_bidirectional_skip"] = False
+        mask = sdpa_mask(**block)
+        assert mask is not None  # neither skip is allowed
+        return mask
+
+    def reach(self, start: int, stop: int) -> int:
+        """Count the leading keys that a block needs: one past the last key that any of its queries sees.
+
+        A query that sees nothing (left padding) is given uniform weights over all keys by eager
+        attention; its block therefore keeps all keys, so that the numbers stay the model's own.
+
+        Args:
+            start: first query of the block.
+            stop: one past its last query.
+
+        Returns:
+            A number of keys, from 1 to all.
+        """
+        if self._arguments.get("device") is not None and torch.device(self._arguments["device"]).type == "meta":
+            return self.n_keys
+        if (start, stop) not in self._reach:
+            seen = self.visible(start, stop)
+            blind = bool((~seen.any(-1)).any())
+            columns = seen.any(dim=2).any(dim=1).any(dim=0).nonzero()  # [key] that some query sees
+            self._reach[start, stop] = self.n_keys if blind else int(columns[-1]) + 1
+        return self._reach[start, stop]
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query may see a key after itself, by the mask function alone (padding aside)."""
+        function = self._arguments.get("mask_function")
+        probe = {**self._arguments, "attention_mask": None, "batch_size": 1, "device": "cpu"}
+        probe.update(q_length=2, kv_length=2, q_offset=0, kv_offset=0)
+        probe.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+        mask = sdpa_mask(**probe)
+        return function is not None and mask is not None and not bool(mask[0, 0, 0, 1])
+
+
+def lazy_mask(**arguments: Any) -> LazyMask:
+    """Stand in `transformers`' mask interface: keep the arguments, make nothing yet.
+
+    Args:
+        **arguments: what `transformers` passes to every mask function.
+
+    Returns:
+        The mask to be.
+    """
+    return LazyMask(arguments)
+
+
+def additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """Turn a mask of booleans into the one that eager attention adds to its logits.
+
+    Args:
+        visible: bool tensor of any shape, True where a key may be seen.
+        dtype: dtype of the logits.
+
+    Returns:
+        Tensor of the same shape: 0 where visible, else the lowest number of that dtype.
+    """
+    zero = torch.zeros((), dtype=dtype, device=visible.device)
+    return torch.where(visible, zero, torch.finfo(dtype).min)

@@ -1,0 +1,131 @@
+"""Tables as CSV that any program reads and no spreadsheet runs; and `HeadScores`, the one result."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from headlens.errors import InputError, RunError
+
+SCORES = (
+    "stack,layer,head,tag,measure,score,baseline,effect,ci_low,ci_high,p_value,q_value,n,tagged"
+).split(",")
+TAGS = "stack,layer,head,tags,evidence".split(",")
+ABLATION = (
+    "condition,sweep,mode,removed,n_removed,metric,value,baseline,delta,ci_low,ci_high,p_value,q_value,n"
+).split(",")
+IMPORTANCE = "stack,layer,head,method,importance,rank".split(",")
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class HeadScores(pd.DataFrame):
+    """Rows are heads, columns as in `SCORES`: a DataFrame that knows about layers and heads."""
+
+    @property
+    def _constructor(self) -> type[HeadScores]:
+        return HeadScores
+
+    def grid(self, measure: str, value: str = "score", stack: str | None = None) -> NDArray[np.float64]:
+        """Lay one measure out over the model.
+
+        Args:
+            measure: a value of the column `measure`.
+            value: the column to lay out.
+            stack: which stack, needed where there are several.
+
+        Returns:
+            Array [layer, head], NaN where it was not measured.
+
+        Raises:
+            InputError: the measure or stack is not in the table.
+        """
+        rows = self[self["measure"] == measure]
+        stacks = list(dict.fromkeys(rows["stack"]))
+        if stack is None and len(stacks) == 1:
+            stack = stacks[0]
+        if stack not in stacks:
+            known = ", ".join(stacks) or "none: the measures are " + ", ".join(dict.fromkeys(self["measure"]))
+            raise InputError(f"The measure {measure!r} was not taken on stack {stack!r}.", f"There is {known}.")
+        rows = rows[rows["stack"] == stack]
+        grid = np.full((int(rows["layer"].max()) + 1, int(rows["head"].max()) + 1), np.nan)
+        grid[rows["layer"].to_numpy(int), rows["head"].to_numpy(int)] = rows[value].to_numpy(float)
+        return grid
+
+
+def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = None) -> None:
+    """Write a table: UTF-8, comma, header, empty cells for "not measured", the same bytes every time.
+
+    A text that a spreadsheet would run as a formula (it begins with one of ``= + - @``, tab or return)
+    gets a quote mark in front.
+
+    Args:
+        frame: the table; its index is not written.
+        path: the file; it appears whole or not at all.
+        columns: the columns, in order; all by default.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    table = pd.DataFrame(frame, columns=None if columns is None else list(columns)).copy()
+    for name in table.columns:
+        if not pd.api.types.is_numeric_dtype(table[name]) and not pd.api.types.is_bool_dtype(table[name]):
+            table[name] = table[name].map(_harmless, na_action="ignore")
+    text = table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
+    write_text(text, path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text file that appears whole or not at all.
+
+    Args:
+        text: its content; a lone surrogate is written as its escape.
+        path: the file.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    write_bytes(text.encode("utf-8", errors="backslashreplace"), path)
+
+
+def write_bytes(content: bytes, path: Path) -> None:
+    """Write a file that appears whole or not at all.
+
+    Args:
+        content: its content.
+        path: the file; its folder is made where it is missing.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be written: {error.strerror}.", "Choose another place with --out, or make room."
+        ) from error
+
+
+def _harmless(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,163 @@
+"""Reads CoNLL-U files, with their entity marks, into a Corpus; errors name the file and the line."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from conllu.parser import parse_comment_line
+
+from headlens.errors import CorpusError
+from headlens.text.conllu_sentence import SentenceBuilder
+from headlens.text.corpus import Corpus, Document, Mention, Sentence
+from headlens.text.entities import read_mentions
+from headlens.text.entity_marks import EntityFields, MarkedNode
+
+_Lines = list[tuple[int, str]]
+_BOM = b"\xef\xbb\xbf"
+# conllu drops a comment without a value unless its key has a parser.
+_COMMENT_PARSERS = {"newdoc id": lambda key, value: (key, value)}
+
+
+class _Digest(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+
+def read_conllu(paths: Sequence[Path]) -> Corpus:
+    """Read CoNLL-U files sentence by sentence.
+
+    Words are the syntactic words (integer ids); multiword tokens and empty nodes are none. Runs of blanks
+    inside a column count as one. A file with `_` in every HEAD column has no trees and is accepted. Comment
+    lines that a blank line parts from their sentence are counted to the next one.
+
+    Args:
+        paths: the files, in order; a document never spans two of them.
+
+    Returns:
+        The corpus.
+
+    Raises:
+        CorpusError: if a file cannot be read, holds no sentence or is malformed.
+    """
+    if not paths:
+        raise CorpusError("Expected at least one CoNLL-U file, got none.", "Name one or more .conllu files.")
+    digest = hashlib.sha256()
+    readers = [_FileReader(path).read(digest) for path in paths]
+    documents = tuple(document for reader in readers for document in reader.documents)
+    return Corpus(
+        documents=documents,
+        paths=tuple(str(path) for path in paths),
+        sha256=digest.hexdigest(),
+        has_trees=all(sentence.has_tree for document in documents for sentence in document.sentences),
+        has_entities=any(document.mentions for document in documents),
+        has_documents=any(reader.n_newdocs for reader in readers),
+    )
+
+
+@dataclass(slots=True)
+class _FileReader:
+    """Collects the documents of one file."""
+
+    path: Path
+    documents: list[Document] = field(default_factory=list)
+    n_newdocs: int = 0
+    fields: EntityFields | None = None
+    name: str = ""
+    sentences: list[Sentence] = field(default_factory=list)
+    mentions: list[Mention] = field(default_factory=list)
+
+    def read(self, digest: _Digest) -> _FileReader:
+        self.name = self.path.stem
+        for comments, rows in _blocks(_lines(self.path, digest)):
+            meta = self._comments(comments)
+            builder = SentenceBuilder(str(self.path))
+            for number, line in rows:
+                builder.add(number, line)
+            sentence = builder.build(meta.get("sent_id") or "")
+            if builder.marked:
+                self._add_mentions(sentence, builder.nodes, builder.marked)
+            self.sentences.append(sentence)
+        self._close_document()
+        if not self.documents:
+            raise CorpusError(
+                f"{self.path}: expected CoNLL-U sentences, but the file holds no sentence.",
+                "Name a file with one word a line, ten tab-separated columns each.",
+            )
+        return self
+
+    def _comments(self, comments: _Lines) -> dict[str, str | None]:
+        meta: dict[str, str | None] = {}
+        for number, line in comments:
+            for key, value in parse_comment_line(line, _COMMENT_PARSERS):
+                meta[key] = value
+                if key == "global.Entity" and value:
+                    self.fields = EntityFields.parse(value, f"{self.path}, line {number}")
+        if "newdoc" in meta or "newdoc id" in meta:
+            self._close_document()
+            self.n_newdocs += 1
+            self.name = meta.get("newdoc id") or f"{self.path.stem}-{self.n_newdocs}"
+        return meta
+
+    def _add_mentions(self, sentence: Sentence, nodes: list[int | None], marked: list[MarkedNode]) -> None:
+        if self.fields is None:
+            raise CorpusError(
+                f"{marked[0].place}: expected a `# global.Entity` line before any Entity mark, found none.",
+                "Add one that names the fields, such as `# global.Entity = eid-etype-head-other`.",
+            )
+        self.mentions += read_mentions(sentence, nodes, marked, self.fields, len(self.sentences))
+
+    def _close_document(self) -> None:
+        if self.sentences:
+            mentions = sorted(self.mentions, key=lambda m: (m.sentence, m.head, m.start, m.end, m.entity))
+            self.documents.append(Document(self.name, tuple(self.sentences), tuple(mentions)))
+        self.sentences, self.mentions = [], []
+
+
+def _lines(path: Path, digest: _Digest) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                digest.update(raw)
+                text = raw.removeprefix(_BOM) if number == 1 else raw
+                yield number, _decode(text, f"{path}, line {number}")
+    except FileNotFoundError:
+        raise CorpusError(f"Expected a CoNLL-U file at {path}, found nothing.", "Check the path.") from None
+    except IsADirectoryError:
+        raise CorpusError(
+            f"Expected a CoNLL-U file at {path}, found a directory.", "Name the files in it."
+        ) from None
+    except OSError as error:
+        raise CorpusError(
+            f"Expected to read the CoNLL-U file {path}, but: {error.strerror}.", "Make the file readable."
+        ) from None
+
+
+def _decode(raw: bytes, place: str) -> str:
+    if b"\0" in raw:
+        raise CorpusError(f"{place}: expected text, found a NUL byte.", "Name a CoNLL-U file in UTF-8.")
+    try:
+        return raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"{place}: expected UTF-8, found byte 0x{raw[error.start]:02x} at position {error.start + 1}.",
+            "Convert the file to UTF-8.",
+        ) from None
+
+
+def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[_Lines, _Lines]]:
+    """Yield the comment lines and the word lines of each sentence."""
+    comments: _Lines = []
+    rows: _Lines = []
+    for number, line in lines:
+        if line.startswith("#"):
+            comments.append((number, line))
+        elif line.strip():
+            rows.append((number, line))
+        elif rows:
+            yield comments, rows
+            comments, rows = [], []
+    if rows:
+        yield comments, rows

@@ -1,0 +1,155 @@
+"""The data model of a read corpus: words, sentences, mentions, documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["pronoun", "proper", "nominal"]
+
+KINDS: dict[str, Kind] = {"PRON": "pronoun", "PROPN": "proper"}
+"""The kind of a mention by the UPOS of its head word; every other UPOS makes it "nominal"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One UD syntactic word.
+
+    Args:
+        form: the word as it stands in the text.
+        lemma: its dictionary form, "" where the file has none.
+        upos: its universal part of speech, "" where the file has none.
+        head: 0-based index of its head word in the sentence, -1 for a root, None where there is no tree.
+        deprel: the relation to the head without subtype ("nmod:poss" is "nmod"), "" where absent.
+        space_after: whether a blank stands between this word and the next.
+    """
+
+    form: str
+    lemma: str
+    upos: str
+    head: int | None
+    deprel: str
+    space_after: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence and where it was read.
+
+    Args:
+        words: its syntactic words in order.
+        sent_id: the id that the file gives it, "" where it gives none.
+        path: the file it was read from, as it was named.
+        line: the 1-based number of the sentence's first word line in that file.
+    """
+
+    words: tuple[Word, ...]
+    sent_id: str
+    path: str
+    line: int
+
+    @property
+    def forms(self) -> list[str]:
+        """The forms of the words, in order."""
+        return [word.form for word in self.words]
+
+    @property
+    def has_tree(self) -> bool:
+        """Whether every word knows its head."""
+        return all(word.head is not None for word in self.words)
+
+    @property
+    def text(self) -> str:
+        """The forms joined with blanks where the file has blanks; none at the end.
+
+        Where a multiword token is written otherwise than its words together (German "zum" for "zu" and
+        "dem"), the words are what stands here.
+        """
+        return "".join(word.form + " " * word.space_after for word in self.words).rstrip(" ")
+
+    def top_word(self, indices: Sequence[int]) -> int:
+        """Find the head of a set of words by the tree.
+
+        It is the word whose own head lies outside the set. Where several do (a span that is no subtree), it
+        is the first of them that is no punctuation mark: English puts what modifies a noun phrase after it,
+        and in every UD tree a conjunct, an apposition or a later part of a name follows its head.
+
+        Args:
+            indices: the words, in order; at least one, in a sentence that has a tree.
+
+        Returns:
+            The index of the head word.
+        """
+        inside = set(indices)
+        tops = [index for index in indices if self.words[index].head not in inside]
+        return next((index for index in tops if self.words[index].upos != "PUNCT"), tops[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """One place in a document where an entity is named.
+
+    Args:
+        entity: the entity's id; ids mean something inside one document only.
+        sentence: index of the sentence within the document.
+        start: index of the mention's first word in the sentence.
+        end: index of its last word, plus one; a discontinuous mention does not own every word between.
+        head: index of its head word in the sentence.
+        kind: "pronoun", "proper" or "nominal", by the head word's part of speech.
+    """
+
+    entity: str
+    sentence: int
+    start: int
+    end: int
+    head: int
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Consecutive sentences that belong together.
+
+    Args:
+        name: the id of its `# newdoc` line, or a name made from the file's.
+        sentences: the sentences in order.
+        mentions: sorted by (sentence, head, start, end, entity).
+    """
+
+    name: str
+    sentences: tuple[Sentence, ...]
+    mentions: tuple[Mention, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Everything that was read from one or more files.
+
+    Args:
+        documents: in the order of the files; none spans two files.
+        paths: the files, as they were named.
+        sha256: hex digest over the bytes of all files, in order.
+        has_trees: whether every sentence has a tree.
+        has_entities: whether there is any mention.
+        has_documents: whether any file had a `# newdoc` line; without one a file is one document.
+    """
+
+    documents: tuple[Document, ...]
+    paths: tuple[str, ...]
+    sha256: str
+    has_trees: bool
+    has_entities: bool
+    has_documents: bool
+
+    @property
+    def sentences(self) -> Iterator[tuple[int, Sentence]]:
+        """Every sentence with the index of its document, in order."""
+        for index, document in enumerate(self.documents):
+            for sentence in document.sentences:
+                yield index, sentence
+
+    @property
+    def n_words(self) -> int:
+        """How many words the corpus has."""
+        return sum(len(sentence.words) for _, sentence in self.sentences)

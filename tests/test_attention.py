@@ -1,0 +1,252 @@
+"""The seam against `transformers` itself, for every family."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+import headlens
+from families import ALL, BY_INTERFACE, batch, build
+from headlens.heads import Site
+
+SIZES = [1, 5, None]
+
+
+def own_patterns(model, inputs):
+    """The model's own patterns by stack, in order, under eager attention, and its logits."""
+    outputs = model(**inputs, output_attentions=True)
+    if model.config.is_encoder_decoder:
+        found = {
+            "encoder": outputs.encoder_attentions,
+            "decoder": outputs.decoder_attentions,
+            "cross": outputs.cross_attentions,
+        }
+    else:
+        found = {None: outputs.attentions}
+    return found, outputs.logits
+
+
+def real_queries(site: Site, inputs) -> torch.Tensor:
+    """Which queries of a site are no padding, [batch, query]."""
+    name = "attention_mask" if site.stack == "encoder" or "decoder_input_ids" not in inputs else "decoder_attention_mask"
+    return inputs[name].bool()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_patterns_are_the_models_own(family, left):
+    model = build(family, "eager")
+    inputs = batch(model, left)
+    expected, logits = own_patterns(model, inputs)
+    lens = headlens.load(build(family))
+    for size in SIZES:
+        parts: dict[Site, list[torch.Tensor]] = {}
+
+        def keep(site, block, parts=parts):
+            pad = (0, block.n_keys - block.pattern.shape[-1])
+            parts.setdefault(site, []).append(torch.nn.functional.pad(block.pattern, pad))
+
+        with lens.observe(keep, block_size=size):
+            observed = lens.model(**inputs).logits
+        torch.testing.assert_close(observed, logits, atol=1e-5, rtol=0)
+        assert tuple(parts) == lens.anatomy.sites
+        for stack, patterns in expected.items():
+            mine = [torch.cat(parts[s], dim=2) for s in parts if stack in (None, s.stack)]
+            assert len(mine) == len(patterns)
+            for pattern, own in zip(mine, patterns, strict=True):
+                torch.testing.assert_close(pattern, own, atol=1e-6, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ALL)
+def test_visible_keys_are_those_that_can_have_weight(family):
+    model = build(family)
+    lens = headlens.load(model)
+    inputs = batch(model, left=True)
+
+    def check(site, block):
+        queries = real_queries(site, inputs)[:, block.start : block.stop]
+        pattern = block.pattern.transpose(1, 2)[queries]  # [query, head, key]
+        visible = block.visible.expand(len(block.pattern), -1, -1, -1)[:, 0][queries]  # [query, key]
+        assert torch.equal((pattern > 0).any(1), visible)
+
+    with lens.observe(check, block_size=3):
+        model(**inputs)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", ALL)
+def test_ablating_a_head_is_zeroing_its_columns_of_w_o(family, implementation):
+    if implementation == "sdpa" and family in ("gpt_oss", "deberta_v2", "bloom", "gpt_neo", "mpnet"):
+        pytest.skip(f"transformers has no sdpa attention for {family}")
+    lens = headlens.load(build(family, implementation))
+    inputs = batch(lens.model)
+    parts = [lens.anatomy.parts[0], lens.anatomy.parts[-1]]
+    if family == "albert":  # one W_O for all layers
+        parts = parts[:1]
+    for part in parts:
+        site, head = part.site, part.site.heads[1]
+        weights = build(family, implementation)
+        columns = slice(head.head * site.head_width, (head.head + 1) * site.head_width)
+        if family == "albert":
+            selector = [h for s in lens.anatomy.sites for h in s.heads if h.head == 1]
+        else:
+            selector = [head]
+        layer = weights.get_submodule(part.projections.output)
+        (layer.weight if type(layer).__name__ == "Conv1D" else layer.weight.T)[columns] = 0
+        expected = weights(**inputs).logits
+        plain = lens.model(**inputs).logits
+        with lens.ablate(selector):
+            ablated = lens.model(**inputs).logits
+        torch.testing.assert_close(ablated, expected, atol=1e-5, rtol=0)
+        assert (plain - ablated).abs().max() > 1e-4
+        torch.testing.assert_close(lens.model(**inputs).logits, plain, atol=0, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ALL)
+def test_nothing_stays_behind(family):
+    model = build(family).train()
+    lens = headlens.load(model)
+    heads = lens.anatomy.heads
+    inputs = batch(model)
+
+    def state():
+        hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+        implementations = [m.config._attn_implementation for m in model.modules() if hasattr(m, "config")]
+        flags = [m.training for m in model.modules()]
+        return hooks, implementations, flags, model.config.output_attentions, sorted(vars(model))
+
+    model(**inputs, output_attentions=False)  # transformers installs hooks of its own at the first pass
+    before = state()
+    with pytest.raises(ZeroDivisionError), lens.observe(lambda site, block: 1 / 0):
+        model(**inputs)
+    assert state() == before
+    with lens.ablate(heads[:1]), lens.observe(lambda site, block: None), lens.ablate(heads[1:2]):
+        model(**inputs)
+        assert not model.training
+    assert state() == before
+
+
+@torch.no_grad()
+def test_albert_layers_are_told_apart_after_a_broken_pass():
+    lens = headlens.load(build("albert"))
+    inputs = batch(lens.model)
+    seen = []
+
+    def fail_in_layer_1(site, block):
+        seen.append(site.layer)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with lens.observe(fail_in_layer_1):
+        with pytest.raises(KeyboardInterrupt):
+            lens.model(**inputs)
+        lens.model(**inputs)
+    assert seen == [0, 1, 0, 1, 2]
+
+
+@torch.no_grad()
+def test_observe_and_ablate_nest_in_any_order():
+    lens = headlens.load(build("bert"))
+    inputs = batch(lens.model)
+    with lens.ablate("0.1"):
+        expected = lens.patterns(**inputs)
+    seen = {}
+    with lens.observe(lambda site, block: seen.update({site: block.pattern})), lens.ablate("0.1"):
+        lens.model(**inputs)
+    for site, pattern in expected.items():
+        assert torch.equal(pattern, seen[site])
+    other = headlens.load(lens.model)  # a second lens on the same model
+    with lens.observe(lambda site, block: seen.clear()), other.ablate("0.*"):
+        lens.model(**inputs)
+    assert not seen
+
+
+@torch.no_grad()
+def test_grouped_queries_are_ablated_one_by_one():
+    lens = headlens.load(build("llama"))
+    site = lens.anatomy.sites[0]
+    assert (site.n_heads, site.n_kv_heads) == (4, 2)
+    before, after = {}, {}
+    inputs = batch(lens.model)
+    output = lens.model.get_submodule(lens.anatomy.parts[0].projections.output)
+    for store, heads in ((before, []), (after, ["0.2"])):
+        handle = output.register_forward_pre_hook(lambda m, x, store=store: store.update(x=x[0]))
+        with lens.ablate(",".join(heads) if heads else []):
+            lens.model(**inputs)
+        handle.remove()
+    changed = (before["x"] != after["x"]).unflatten(-1, (4, 8)).any(-1).flatten(0, 1).any(0)
+    assert changed.tolist() == [False, False, True, False]
+
+
+def test_two_models_in_two_threads():
+    lenses = [headlens.load(build("bert", seed=seed)) for seed in (0, 1)]
+    inputs = batch(lenses[0].model)
+    alone = [lens.patterns(**inputs) for lens in lenses]
+    failures: list[str] = []
+
+    def work(index: int) -> None:
+        for _ in range(10):
+            for site, pattern in lenses[index].patterns(**inputs).items():
+                if not torch.equal(pattern, alone[index][site]):
+                    failures.append(f"model {index}, {site}")
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_a_model_that_shares_its_config_is_untouched(implementation):
+    import transformers
+
+    config = transformers.BertConfig(**BY_INTERFACE["bert"][2])
+    first, second = (
+        transformers.BertModel._from_config(config, attn_implementation=implementation).eval() for _ in range(2)
+    )
+    second.config = first.config
+    for module in second.modules():
+        if hasattr(module, "config"):
+            module.config = first.config
+    inputs = batch(first)
+    plain = second(**inputs).last_hidden_state
+    calls: list[Site] = []
+    with headlens.load(first).observe(lambda site, block: calls.append(site)), headlens.load(first).ablate("*.*"):
+        assert torch.equal(second(**inputs).last_hidden_state, plain)
+    assert not calls
+
+
+@torch.no_grad()
+def test_fully_ablated_layer_leaves_the_bias_only():
+    lens = headlens.load(build("bert"))
+    dense = lens.model.get_submodule(lens.anatomy.parts[0].projections.output)
+    outputs = []
+    handle = dense.register_forward_hook(lambda m, x, y: outputs.append(y))
+    with lens.ablate("0.*"):
+        logits = lens.model(**batch(lens.model)).logits
+    handle.remove()
+    assert torch.equal(outputs[0], dense.bias.expand_as(outputs[0]))
+    assert torch.isfinite(logits).all()
+
+
+def test_no_four_dimensional_mask_is_made(monkeypatch):
+    from headlens import masks
+
+    lens = headlens.load(build("llama"))
+    rows = []
+    real = masks.sdpa_mask
+    monkeypatch.setattr(masks, "sdpa_mask", lambda **k: rows.append(k["q_length"]) or real(**k))
+    lens.anatomy
+    rows.clear()
+    with torch.no_grad(), lens.observe(lambda site, block: None, block_size=2):
+        lens.model(**batch(lens.model))
+    assert rows and max(rows) == 2
