@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headlens.classification import Classification as Classification
+    from headlens.classification import classify as classify
     from headlens.errors import HeadlensError as HeadlensError
     from headlens.heads import Head as Head
     from headlens.heads import Site as Site
@@ -17,10 +19,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AttentionMaps": "headlens.maps",
+    "Classification": "headlens.classification",
     "Head": "headlens.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
     "Site": "headlens.heads",
+    "classify": "headlens.classification",
     "load": "headlens.lens",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605

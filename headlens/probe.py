@@ -175,9 +175,6 @@ def logging(model: nn.Module, log: Log, after: Any = None) -> Iterator[None]:
         model: the model.
         log: where to write.
         after: called with each `Linear` when it has run.
-
-    Yields:
-        Nothing.
     """
 
     def hook(path: str) -> Any:
@@ -200,28 +197,14 @@ def logging(model: nn.Module, log: Log, after: Any = None) -> Iterator[None]:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Tell whether a module is a linear layer: `nn.Linear`, GPT-2's `Conv1D`, or a kin of theirs.
-
-    Args:
-        module: any module.
-
-    Returns:
-        True for one with a matrix of weights that is no embedding table.
-    """
+    """Tell whether a module has a matrix of weights, as `nn.Linear` and `Conv1D`, and is no embedding."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding)
 
 
 @contextmanager
 def dry(model: nn.Module) -> Iterator[None]:
-    """Eval mode and a fresh graph for a dry run; afterwards the model is as it was.
-
-    Args:
-        model: the model.
-
-    Yields:
-        Nothing.
-    """
+    """Eval mode and a fresh graph for a dry run; afterwards the model is as it was."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from headlens.errors import InputError, RunError
 
-SCORES = (
-    "stack,layer,head,tag,measure,score,baseline,effect,ci_low,ci_high,p_value,q_value,n,tagged"
-).split(",")
-TAGS = "stack,layer,head,tags,evidence".split(",")
-ABLATION = (
-    "condition,sweep,mode,removed,n_removed,metric,value,baseline,delta,ci_low,ci_high,p_value,q_value,n"
-).split(",")
-IMPORTANCE = "stack,layer,head,method,importance,rank".split(",")
+_HEAD = ["stack", "layer", "head"]
+_PROOF = ["ci_low", "ci_high", "p_value", "q_value", "n"]
+SCORES = [*_HEAD, "tag", "measure", "score", "baseline", "effect", *_PROOF, "tagged"]
+TAGS = [*_HEAD, "tags", "evidence"]
+ABLATION = ["condition", "sweep", "mode", "removed", "n_removed"]
+ABLATION += ["metric", "value", "baseline", "delta", *_PROOF]
+IMPORTANCE = [*_HEAD, "method", "importance", "rank"]
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -52,7 +51,8 @@ class HeadScores(pd.DataFrame):
             stack = stacks[0]
         if stack not in stacks:
             known = ", ".join(stacks) or "none: the measures are " + ", ".join(dict.fromkeys(self["measure"]))
-            raise InputError(f"The measure {measure!r} was not taken on stack {stack!r}.", f"There is {known}.")
+            problem = f"The measure {measure!r} was not taken on stack {stack!r}."
+            raise InputError(problem, f"There is {known}.")
         rows = rows[rows["stack"] == stack]
         grid = np.full((int(rows["layer"].max()) + 1, int(rows["head"].max()) + 1), np.nan)
         grid[rows["layer"].to_numpy(int), rows["head"].to_numpy(int)] = rows[value].to_numpy(float)

@@ -57,9 +57,12 @@ def encode_words(tokenizer: Any, forms: Sequence[str], blanks: bool = True) -> E
     """
     split = _split_words(tokenizer, forms)
     text = " ".join(forms)
-    if split is not None and _complete(split, len(forms)):
-        if not blanks or split.inputs["input_ids"] == tokenizer(text)["input_ids"]:
-            return split
+    if (
+        split is not None
+        and _complete(split, len(forms))
+        and (not blanks or split.inputs["input_ids"] == tokenizer(text)["input_ids"])
+    ):
+        return split
     placed = encode_text(tokenizer, text)
     placed = _with_words(placed, _by_spans(placed, _spans_of(forms), _offsets(tokenizer, text)), forms)
     if _complete(placed, len(forms)):

@@ -1,0 +1,63 @@
+"""Runs a model once and keeps the patterns of the heads that are wanted, no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from headlens.attention import Block
+from headlens.errors import InputError
+from headlens.heads import Head, Site
+from headlens.lens import Lens
+from headlens.text.reading import Reading
+
+MAX_BYTES = 4 * 2**30  # more than this is refused before the model runs
+
+
+def capture(
+    lens: Lens, reading: Reading, heads: Sequence[Head]
+) -> tuple[dict[Site, Tensor], dict[Site, tuple[int, ...]]]:
+    """Run one input and keep some heads' weights, whole.
+
+    Args:
+        lens: the model.
+        reading: the input.
+        heads: which heads.
+
+    Returns:
+        For each site that has any of them the weights [head, query, key], float32 on the CPU; and the
+        numbers of the heads that the first axis stands for.
+
+    Raises:
+        InputError: they would take more than `MAX_BYTES`.
+    """
+    chosen = set(heads)
+    wanted = {site: tuple(h.head for h in site.heads if h in chosen) for site in lens.anatomy.sites}
+    wanted = {site: numbers for site, numbers in wanted.items() if numbers}
+    _check_size(reading, wanted)
+    parts: dict[Site, list[Tensor]] = {site: [] for site in wanted}
+
+    def keep(site: Site, block: Block) -> None:
+        weights = block.pattern[0, list(wanted[site])].float().cpu()  # [head, start:stop, keys in sight]
+        parts[site].append(torch.nn.functional.pad(weights, (0, block.n_keys - weights.shape[-1])))
+
+    with torch.no_grad(), lens.observe(keep, list(wanted)):
+        lens.model(**reading.inputs)
+    patterns = {site: torch.cat(blocks, dim=1) for site, blocks in parts.items() if blocks}
+    return patterns, {site: wanted[site] for site in patterns}
+
+
+def _check_size(reading: Reading, wanted: Mapping[Site, Sequence[int]]) -> None:
+    n_heads, size = 0, 0
+    for site, numbers in wanted.items():
+        queries, keys = reading.axes(site.stack)
+        n_heads += len(numbers)
+        size += 4 * len(numbers) * len(queries) * len(keys)
+    if size > MAX_BYTES:
+        raise InputError(
+            f"The weights of {n_heads} heads for {len(reading.source)} tokens take {size / 2**30:.1f} GiB, "
+            f"more than the {MAX_BYTES / 2**30:g} GiB that are kept at once.",
+            "Choose fewer heads with --heads, or give a shorter text.",
+        )

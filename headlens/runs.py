@@ -1,0 +1,163 @@
+"""The record of a run, `run.json`: what was measured, with what, and by which versions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import headlens
+from headlens.errors import RunError
+from headlens.lens import Lens
+from headlens.tables import write_text
+
+
+@dataclass(slots=True)
+class Clock:
+    """Measures the wall time of a run from the moment it is made."""
+
+    started: float
+
+    @classmethod
+    def start(cls) -> Clock:
+        """Begin to measure."""
+        return cls(time.perf_counter())
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.started
+
+
+def prepare(out: Path) -> Path:
+    """Make a run directory, before any work is spent.
+
+    Args:
+        out: the directory.
+
+    Returns:
+        The same.
+
+    Raises:
+        RunError: it cannot be made or written, or it is a file.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"The directory {out} cannot be made: {error.strerror}."
+        raise RunError(problem, "Choose another --out.") from error
+    write_text("", out / ".writable")
+    (out / ".writable").unlink()
+    return out
+
+
+def record(
+    command: str, lens: Lens, options: Mapping[str, Any], facts: Mapping[str, Any], clock: Clock
+) -> dict[str, Any]:
+    """Put together what `run.json` holds.
+
+    Args:
+        command: "classify", "ablate", ...
+        lens: the model that was measured.
+        options: every option of the run, with its value.
+        facts: what else is worth knowing: the corpus and its hash, what was left out and why, ...
+        clock: started when the run began.
+
+    Returns:
+        Plain data.
+    """
+    anatomy, source = lens.anatomy, lens.source
+    return {
+        "headlens": headlens.__version__,
+        "command": command,
+        "arguments": " ".join(map(shlex.quote, ["headlens", *sys.argv[1:]])),
+        "model": {
+            "name": source.name if source else type(lens.model).__name__,
+            "revision": source.options.get("revision") if source else None,
+            "weights_sha256": source.sha256() if source else {},
+            "missing_weights": list(lens.missing),
+            "architecture": anatomy.architecture,
+            "parameters": anatomy.n_parameters,
+            "heads": len(anatomy.heads),
+            "captured_by": "attention interface" if anatomy.by_interface else "forward hooks",
+            "dtype": str(lens.model.dtype).removeprefix("torch."),
+            "device": str(lens.device),
+            "tokenizer": type(lens.tokenizer).__name__ if lens.tokenizer else None,
+            "remote_code": bool(source and source.options.get("trust_remote_code")),
+        },
+        "options": _plain(options),
+        **_plain(facts),
+        "versions": _versions(),
+        "wall_seconds": round(clock.seconds, 3),
+        "peak_memory_mb": _peak_megabytes(),
+    }
+
+
+def save(out: Path, run: Mapping[str, Any]) -> None:
+    """Write `run.json` into a run directory.
+
+    Args:
+        out: the directory.
+        run: from `record`.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n", out / "run.json")
+
+
+def file_sha256(paths: Sequence[Path]) -> str:
+    """Hash the bytes of files, in order.
+
+    Args:
+        paths: the files.
+
+    Returns:
+        Hex digest.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import torch
+    import transformers
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+    }
+
+
+def _peak_megabytes() -> float | None:
+    try:
+        import resource
+    except ImportError:  # Windows does not tell
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)

@@ -1,0 +1,61 @@
+"""Positional heads: those that look at one relative offset, such as the previous token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from headlens.scorers.base import Counts, Gold, TokenView, WordView, unique_argmax
+from headlens.text.batches import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Positional:
+    """Share of queries whose largest weight falls on one offset, and mean weight there, for each offset.
+
+    A query counts for an offset where it may see a token there: the first token has no previous one, and a
+    causal model sees no next one. A largest weight that several keys share falls nowhere. Baseline: uniform
+    weights over the keys that the query may see. Voita et al. 2019 call a head positional when at least
+    90 % of its largest weights fall on one offset, Clark et al. 2019 when it puts over half of its weight
+    there.
+
+    Args:
+        offsets: key position minus query position.
+    """
+
+    offsets: tuple[int, ...] = tuple(range(-5, 6))
+    tag = "positional"
+    reads: ClassVar[Literal["sentences"]] = "sentences"
+    level: ClassVar[Literal["tokens"]] = "tokens"
+    n_baselines = 1
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """``argmax@k`` and ``mass@k`` for every offset k."""
+        names = [f"{offset:+d}" if offset else "0" for offset in self.offsets]
+        return (*(f"argmax@{name}" for name in names), *(f"mass@{name}" for name in names))
+
+    def gold(self, batch: Batch) -> Gold | None:
+        """None: what a query may see depends on the site."""
+
+    def __call__(self, view: TokenView | WordView) -> Counts:
+        """Score one block."""
+        assert isinstance(view, TokenView)
+        pattern, n_keys = view.pattern, view.pattern.shape[-1]
+        offsets = torch.tensor(self.offsets, device=pattern.device)
+        keys = view.queries[:, None] + offsets  # [query, offset]
+        inside = (keys >= 0) & (keys < n_keys)
+        keys = keys.clamp(0, n_keys - 1).expand(len(pattern), -1, -1)  # [input, query, offset]
+        valid = inside & view.visible.gather(2, keys) & view.counted[..., None]  # [input, query, offset]
+        largest = unique_argmax(pattern)[..., None] == keys[:, None]  # [input, head, query, offset]
+        mass = pattern.gather(3, keys[:, None].expand(-1, pattern.shape[1], -1, -1))
+        both = torch.cat([largest.float(), mass], dim=-1) * valid.repeat(1, 1, 2)[:, None]
+        uniform = (valid / view.n_visible.clamp(min=1)[..., None]).sum(1)  # [input, offset]
+        return Counts(
+            score=both.sum(2).transpose(1, 2),  # [input, measure, head]
+            gold=Gold(valid.sum(1).repeat(1, 2).float(), uniform.repeat(1, 2)[..., None]),
+        )
+
+

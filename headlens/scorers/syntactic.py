@@ -1,0 +1,87 @@
+"""Syntactic heads: those whose words look at their head in the dependency tree, or the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from headlens.scorers.base import Counts, Gold, TokenView, WordView, unique_argmax
+from headlens.text.batches import Batch, pad
+from headlens.text.corpus import Sentence
+
+FARTHEST = 64  # the best single offset is looked for up to this many words away
+NO_GROUND = frozenset({"punct", "root", "dep", "goeswith", "orphan", "reparandum"})
+"""Relations that are scored but are no ground for the tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Syntactic:
+    """For every relation, the share of dependents that the head of attention connects with their head.
+
+    ``nsubj:dependent->head``: the word that the dependent attends to most, itself and special tokens aside,
+    is its head. ``nsubj:head->dependent``: the word that attends to the dependent most is its head
+    (Clark et al. 2019, both directions). Ties and rows of zeros are abstentions and count as wrong, and so
+    do heads that a causal model cannot see. Dependents of ROOT are not counted. Baseline: the best single
+    offset of that relation, since a head that only looks a fixed way to the left is not syntactic.
+
+    Args:
+        relations: the relations to score, without subtypes.
+    """
+
+    relations: tuple[str, ...]
+    tag = "syntactic"
+    reads: ClassVar[Literal["sentences"]] = "sentences"
+    level: ClassVar[Literal["words"]] = "words"
+    n_baselines = 2 * FARTHEST + 1
+
+    @classmethod
+    def of(cls, sentences: Iterable[Sentence]) -> Syntactic:
+        """Score all relations that occur in some sentences."""
+        found = {word.deprel for s in sentences for word in s.words if word.head is not None and word.head >= 0}
+        return cls(tuple(sorted(found - {"", "root"})))
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Both directions of every relation."""
+        return (
+            *(f"{relation}:dependent->head" for relation in self.relations),
+            *(f"{relation}:head->dependent" for relation in self.relations),
+        )
+
+    def gold(self, batch: Batch) -> Gold:
+        """Count dependents by relation, and how many of them each offset gets right."""
+        heads, relations = batch.once(self._tree)  # [input, word], [input, word, relation]
+        offset = heads - torch.arange(heads.shape[1])
+        offsets = torch.arange(-FARTHEST, FARTHEST + 1)
+        hits = ((offset[..., None] == offsets) & (heads >= 0)[..., None]).float()  # [input, word, offset]
+        right = relations.transpose(1, 2) @ hits  # [input, relation, offset]
+        return Gold(relations.sum(1).repeat(1, 2), right.repeat(1, 2, 1))
+
+    def __call__(self, view: TokenView | WordView) -> Counts:
+        """Score one site."""
+        assert isinstance(view, WordView)
+        heads, relations = view.batch.once(self._tree)
+        heads, relations = heads.to(view.weights.device), relations.to(view.weights.device)
+        weights = view.weights.clone()
+        weights.diagonal(dim1=-2, dim2=-1).fill_(-1)  # a word does not choose itself
+        scores = []
+        for weight in (weights, weights.transpose(-1, -2)):
+            right = unique_argmax(weight) == heads[:, None]  # [input, head, word]
+            right = (right & (heads >= 0)[:, None]).to(relations.dtype)
+            scores.append((right @ relations).transpose(1, 2))
+        return Counts(score=torch.cat(scores, dim=1))
+
+    def _tree(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Index of each word's head, -1 where there is none to score; its relation as 0 and 1."""
+        index = {relation: number for number, relation in enumerate(self.relations)}
+        heads, relations = [], []
+        for item in batch.items:
+            scored = [w.head is not None and w.head >= 0 and w.deprel in index for w in item.words]
+            heads.append([w.head if ok else -1 for w, ok in zip(item.words, scored, strict=True)])
+            relations.append([index[w.deprel] if ok else -1 for w, ok in zip(item.words, scored, strict=True)])
+        numbers = pad(relations, -1, torch.long)
+        return pad(heads, -1, torch.long), (numbers[..., None] == torch.arange(len(index))).float()

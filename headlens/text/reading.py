@@ -1,0 +1,222 @@
+"""One text (or two, or a text and its translation) made ready for a model, with the tokens people read."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from headlens.errors import InputError
+from headlens.text.display import readable_tokens
+from headlens.text.words import Encoded, encode_text
+
+if TYPE_CHECKING:
+    from headlens.lens import Lens
+
+_SANE = 10**6  # tokenizers that know no limit state one of 10**30
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The tokens (or words) along one side of a pattern.
+
+    Args:
+        tokens: what stands at each position, as people read it.
+        words: for each position the index of its word in `forms`, None where it belongs to none.
+        special: for each position whether it is a special token ([CLS], <s>, ...).
+        forms: the words of the text.
+    """
+
+    tokens: tuple[str, ...]
+    words: tuple[int | None, ...]
+    special: tuple[bool, ...]
+    forms: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def at(self, places: Sequence[int]) -> Axis:
+        """Keep only some positions, in the order given."""
+        tokens, words, special = (
+            tuple(values[place] for place in places) for values in (self.tokens, self.words, self.special)
+        )
+        return Axis(tokens, words, special, self.forms)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One input of a model.
+
+    Args:
+        inputs: the model's arguments, each [1, tokens].
+        source: the text that the model reads.
+        target: what the decoder of an encoder-decoder model is given, None for other models.
+    """
+
+    inputs: dict[str, Tensor]
+    source: Axis
+    target: Axis | None = None
+
+    def axes(self, stack: str) -> tuple[Axis, Axis]:
+        """The query and key sides of a stack's patterns: "cross" is target by source."""
+        if self.target is None or stack == "encoder":
+            return self.source, self.source
+        return self.target, self.source if stack == "cross" else self.target
+
+
+def read(
+    lens: Lens, text: str, pair: str | None = None, target: str | None = None, max_length: int | None = None
+) -> Reading:
+    """Tokenize one input, whole: nothing is ever cut.
+
+    Args:
+        lens: the model and its tokenizer.
+        text: what the model reads.
+        pair: a second text, for models that read two.
+        target: what an encoder-decoder model writes; its decoder is given the start token and the target
+            shifted by one, as in training.
+        max_length: refuse inputs of more tokens; by default what the model takes.
+
+    Returns:
+        The input, on the lens's device.
+
+    Raises:
+        InputError: there is no tokenizer, the text is empty or too long, or a target is missing or too much.
+    """
+    kind, tokenizer = type(lens.model).__name__, lens.tokenizer
+    if tokenizer is None:
+        raise InputError(
+            f"The {kind} came without a tokenizer, so there is nothing that turns a text into its tokens.",
+            "Load it as headlens.load(model, tokenizer=...), or from a directory that holds its tokenizer.",
+        )
+    _check_target(kind, "cross" in lens.anatomy.stacks, target)
+    source = encode_text(tokenizer, text, pair)
+    _check_tokens(lens, source, "text", max_length)
+    inputs = _tensors(lens, source.inputs)
+    if target is None:
+        return Reading(inputs, _axis(tokenizer, source))
+    written = encode_text(_AsTarget(tokenizer), target)
+    _check_tokens(lens, written, "target", max_length)
+    ids = _shifted(lens.model, torch.tensor([written.inputs["input_ids"]]))
+    inputs |= {
+        "decoder_input_ids": ids.to(lens.device),
+        "decoder_attention_mask": torch.ones_like(ids).to(lens.device),
+    }
+    return Reading(inputs, _axis(tokenizer, source), _shifted_axis(tokenizer, written, ids))
+
+
+def longest_input(model: nn.Module, tokenizer: Any) -> int | None:
+    """Find out how many tokens a model takes.
+
+    Args:
+        model: a model of `transformers`.
+        tokenizer: its tokenizer, asked where the model's config states no number.
+
+    Returns:
+        The number of tokens, special ones included; None where there is no limit.
+    """
+    for name, module in model.named_modules():
+        # RoBERTa and its kin count positions from padding_idx + 1, so the first rows hold no position.
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx:
+            return module.num_embeddings - module.padding_idx - 1
+    config: Any = model.config
+    for name in ("max_position_embeddings", "n_positions"):
+        stated = getattr(config.get_text_config(), name, None)
+        if isinstance(stated, int) and stated > 0:
+            return stated
+    stated = getattr(tokenizer, "model_max_length", None)
+    return int(stated) if stated is not None and 0 < stated < _SANE else None
+
+
+class _AsTarget:
+    """A tokenizer that reads its text as the target: some use other pieces or language codes for it."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, text: str, pair: None = None, **options: Any) -> Any:
+        return self._tokenizer(text_target=text, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+def _check_target(kind: str, wanted: bool, target: str | None) -> None:
+    if wanted and target is None:
+        raise InputError(
+            f"{kind} is an encoder-decoder model: beside the text that it reads it needs the text that it "
+            "writes, and none came.",
+            "Give it with --target TEXT (in Python: target=...).",
+        )
+    if not wanted and target is not None:
+        raise InputError(
+            f"A target is for encoder-decoder models, but {kind} has no attention from a decoder over an encoder.",
+            "Leave --target out; a second text to read is given with --pair TEXT.",
+        )
+
+
+def _check_tokens(lens: Lens, encoded: Encoded, name: str, max_length: int | None) -> None:
+    longest, count = longest_input(lens.model, lens.tokenizer), len(encoded)
+    if max_length is not None and count > max_length:
+        raise InputError(
+            f"The {name} has {count} tokens, but --max-length allows {max_length}.",
+            "Shorten it or allow more; headlens never cuts a text silently.",
+        )
+    if longest is not None and count > longest:
+        raise InputError(
+            f"The {name} has {count} tokens, but {type(lens.model).__name__} takes at most {longest}.",
+            "Shorten it, or look at it in parts; headlens never cuts a text silently.",
+        )
+    if count == 0:
+        raise InputError(
+            f"The tokenizer makes no token of the {name}.", "Give at least one word that it knows."
+        )
+    known = getattr(lens.model.get_input_embeddings(), "num_embeddings", None)
+    largest = max(encoded.inputs["input_ids"])
+    if known is not None and largest >= known:
+        raise InputError(
+            f"The tokenizer made the token id {largest}, but the model knows only ids below {known}.",
+            "Give the tokenizer that belongs to this model.",
+        )
+
+
+def _tensors(lens: Lens, inputs: dict[str, list[int]]) -> dict[str, Tensor]:
+    """Inputs [1, tokens] on the device; token types only for a model that takes them."""
+    taken = inspect.signature(lens.model.forward).parameters
+    tensors = {
+        name: torch.tensor([ids]) for name, ids in inputs.items() if name == "input_ids" or name in taken
+    }
+    tensors["attention_mask"] = torch.ones_like(tensors["input_ids"])
+    return {name: tensor.to(lens.device) for name, tensor in tensors.items()}
+
+
+def _shifted(model: Any, labels: Tensor) -> Tensor:
+    """The decoder's inputs for given labels [1, tokens], as the model's own training makes them."""
+    shift = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if shift is not None:
+        shifted: Tensor = shift(labels=labels)
+        return shifted
+    start = model.config.decoder_start_token_id
+    if start is None:
+        raise InputError(
+            f"The config of this {type(model).__name__} states no decoder_start_token_id, so its decoder has "
+            "nothing to begin with.",
+            "Set model.config.decoder_start_token_id.",
+        )
+    return torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+
+
+def _axis(tokenizer: Any, encoded: Encoded) -> Axis:
+    tokens = readable_tokens(tokenizer, encoded.tokens)
+    return Axis(tokens, encoded.words, encoded.special, encoded.forms)
+
+
+def _shifted_axis(tokenizer: Any, written: Encoded, ids: Tensor) -> Axis:
+    """The decoder's actual inputs: a start token, then the target without its last token."""
+    pieces = tokenizer.convert_ids_to_tokens(ids[0].tolist())
+    words, special = (None, *written.words[:-1]), (True, *written.special[:-1])
+    return Axis(readable_tokens(tokenizer, pieces), words, special, written.forms)
