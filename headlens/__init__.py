@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headlens.ablation.result import Sweep as Sweep
+    from headlens.ablation.sweep import sweep as sweep
     from headlens.classification import Classification as Classification
     from headlens.classification import classify as classify
     from headlens.errors import HeadlensError as HeadlensError
@@ -24,10 +26,12 @@ _HOMES = {
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
     "Site": "headlens.heads",
+    "Sweep": "headlens.ablation.result",
     "classify": "headlens.classification",
     "load": "headlens.lens",
+    "sweep": "headlens.ablation.sweep",
 }
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from headlens.errors import CorpusError, InputError
 from headlens.evidence import Settings, score_table
 from headlens.lens import Lens, load
-from headlens.limits import longest_input
+from headlens.limits import longest_input, takes_positions
 from headlens.reading import Reader
 from headlens.scorers import SCORERS
 from headlens.scorers.base import Scorer
@@ -133,12 +133,16 @@ def _scorers(corpus: Corpus, tags: Sequence[str] | None) -> list[Scorer]:
                 f"{corpus.paths[0]} has no {lacks[tag]}, which the tag {tag} needs.",
                 f"Give another corpus, or leave {tag} out of --tags.",
             )
-    return [make(corpus) for tag, make in SCORERS.items() if tag in (tags or SCORERS) and needs.get(tag, True)]
+    return [
+        make(corpus) for tag, make in SCORERS.items() if tag in (tags or SCORERS) and needs.get(tag, True)
+    ]
 
 
 def _check(lens: Lens, corpus: Corpus, scorers: Sequence[Scorer]) -> None:
     if lens.tokenizer is None:
-        raise InputError("This model came without a tokenizer.", "Give one: headlens.load(model, tokenizer=...).")
+        raise InputError(
+            "This model came without a tokenizer.", "Give one: headlens.load(model, tokenizer=...)."
+        )
     if lens.model.config.is_encoder_decoder:
         raise InputError(
             f"{lens.anatomy.architecture} has an encoder and a decoder, which classify cannot score yet.",
@@ -154,7 +158,9 @@ def _read(
     limit = longest_input(lens)
     wanted = reading.max_length or limit
     if limit is not None and wanted is not None and wanted > limit:
-        raise InputError(f"The model takes at most {limit} tokens, not {wanted}.", f"Type --max-length {limit}.")
+        raise InputError(
+            f"The model takes at most {limit} tokens, not {wanted}.", f"Type --max-length {limit}."
+        )
     lengths = {"sentences": wanted or 2**20, "windows": min(wanted or WINDOW, reading.max_length or WINDOW)}
     found: dict[Scorer, Tally] = {}
     inputs: dict[str, Inputs] = {}
@@ -164,8 +170,12 @@ def _read(
         if not made.items:
             raise CorpusError(f"No sentence of {corpus.paths[0]} can be used: {_because(made)}.", "")
         reader = Reader(mine, lens.anatomy.sites, made.n_units)
-        batches = make_batches(made.items, pad_id(lens), reading.batch_size, reading.pad_left)
-        with tqdm(total=len(made.items), desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet) as bar:
+        batches = make_batches(
+            made.items, pad_id(lens), reading.batch_size, reading.pad_left, takes_positions(lens)
+        )
+        with tqdm(
+            total=len(made.items), desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet
+        ) as bar:
             reader.read(lens, batches, reading.block_size, bar.update)
         found.update(zip(mine, reader.tallies, strict=True))
     return [found[scorer] for scorer in scorers], inputs

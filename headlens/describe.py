@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -12,7 +12,20 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from headlens.anatomy import Anatomy, Part, examine
-from headlens.loading import Source, model_class, read_config
+from headlens.errors import ModelError
+from headlens.heads import number_ranges
+from headlens.loading import Source, first_line, model_class, read_config
+
+_COLUMNS = {
+    "stack": "stack",
+    "heads": "heads",
+    "kv_heads": "kv heads",
+    "head_width": "width",
+    "causal": "causal",
+    "weights_qkvo": "W_Q W_K W_V W_O",
+    "weights_and_biases_qkvo": "with biases",
+    "multiply_adds": "multiply-adds",
+}
 
 
 def sketch(source: Source) -> Anatomy:
@@ -29,19 +42,26 @@ def sketch(source: Source) -> Anatomy:
     """
     config = read_config(source)
     if "gguf_file" in source.options and not config.architectures:
-        config.architectures = [AutoModelForCausalLM._model_mapping[type(config)].__name__]
+        kind = cast("type[PreTrainedModel]", AutoModelForCausalLM._model_mapping[type(config)])
+        config.architectures = [kind.__name__]
     try:
         with torch.device("meta"):
             model = _without_weights(config)
         return examine(model)
     except Exception:  # a family's code may fail on meta tensors in any way: choosing experts, say
-        return examine(_hollow(config))
+        pass
+    try:
+        model = _hollow(config)
+    except Exception as error:  # and it may refuse a config in any way
+        problem = f"No model can be made from the config of {source.name!r}: {first_line(error)}"
+        raise ModelError(problem, "Correct the config.") from error
+    return examine(model)
 
 
 def _without_weights(config: PreTrainedConfig) -> PreTrainedModel:
     kind = model_class(config)
     if kind is AutoModel:
-        return AutoModel.from_config(config)  # type: ignore[no-any-return]  # untyped in transformers
+        return AutoModel.from_config(config)  # type: ignore[no-any-return, no-untyped-call]
     return kind._from_config(config)  # type: ignore[no-any-return]
 
 
@@ -52,11 +72,11 @@ def _hollow(config: PreTrainedConfig) -> PreTrainedModel:
     if model._can_set_experts_implementation():
         model.set_experts_implementation("eager")  # grouped products refuse weights without memory
     zero = torch.zeros(1, dtype=torch.float32)
+    hollow = {p: nn.Parameter(zero.expand(p.shape), requires_grad=False) for p in model.parameters()}
     for module in model.modules():
-        for name, parameter in list(module._parameters.items()):
+        for name, parameter in module._parameters.items():
             if parameter is not None:
-                hollow = zero.expand(parameter.shape)
-                module._parameters[name] = nn.Parameter(hollow, requires_grad=False)
+                module._parameters[name] = hollow[parameter]
     return model
 
 
@@ -65,9 +85,11 @@ def _parameters_on_meta() -> Iterator[None]:
     """Have new modules keep parameters without memory, and buffers (masks, frequencies) as they are."""
 
     def to_meta(_: nn.Module, __: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
-        return None if parameter is None else nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        if parameter is None or parameter.is_meta:  # the latter is tied to one that is there already
+            return parameter
+        return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
 
-    handle = register_module_parameter_registration_hook(to_meta)
+    handle = register_module_parameter_registration_hook(to_meta)  # type: ignore[arg-type]  # may return one
     try:
         yield
     finally:
@@ -123,31 +145,30 @@ def table(anatomy: Anatomy, seq_len: int = 128) -> str:
         Lines of text.
     """
     facts = describe(anatomy, seq_len)
-    groups: list[tuple[list[int], dict[str, Any]]] = []
-    for layer in facts["layers"]:
-        same = {name: layer[name] for name in layer if name not in ("layer", "module")}
-        if groups and groups[-1][1] == same:
-            groups[-1][0].append(layer["layer"])
-        else:
-            groups.append(([layer["layer"]], same))
-    head = f"{'stack':<8} {'layers':<8} {'heads':>5} {'kv heads':>8} {'width':>5} {'causal':>6} "
-    head += f"{'W_Q W_K W_V W_O':>16} {'with biases':>12} {'multiply-adds':>15}"
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for layer in sorted(facts["layers"], key=lambda layer: anatomy.stacks.index(layer["stack"])):
+        groups.setdefault(tuple(layer[name] for name in _COLUMNS), []).append(layer["layer"])
+    rows = [("stack", "layers", *list(_COLUMNS.values())[1:])]
+    rows += [
+        (same[0], number_ranges(sorted(layers)), *map(_cell, same[1:])) for same, layers in groups.items()
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         f"{facts['architecture']} ({facts['model_type']}): {facts['parameters']:,} parameters, "
         f"{facts['heads']} heads, captured by {facts['captured_by']}",
         "",
-        head,
     ]
-    for layers, x in groups:
-        span = f"{layers[0]}-{layers[-1]}" if len(layers) > 1 else str(layers[0])
-        lines.append(
-            f"{x['stack']:<8} {span:<8} {x['heads']:>5} {x['kv_heads']:>8} {x['head_width']:>5} "
-            f"{'yes' if x['causal'] else 'no':>6} {x['weights_qkvo']:>16,} "
-            f"{x['weights_and_biases_qkvo']:>12,} {x['multiply_adds']:>15,}"
-        )
+    for row in rows:
+        words = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        lines.append("  ".join(words + numbers))
     lines += [
         "",
         f"Counts are per layer, multiply-adds for {seq_len} tokens; all layers together: "
         f"{facts['attention_multiply_adds']:,}. Layers and heads count from 0.",
     ]
     return "\n".join(lines)
+
+
+def _cell(value: bool | int) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value:,}"

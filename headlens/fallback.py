@@ -156,7 +156,8 @@ class HookSeam(Seam):
             if place is None:
                 if watches:
                     raise ModelError(
-                        f"{site.module} returned no pattern.", "Do not pass output_attentions=False while observing."
+                        f"{site.module} returned no pattern.",
+                        "Do not pass output_attentions=False while observing.",
                     )
                 return None
             if watches:

@@ -78,7 +78,7 @@ def head_name(head: Head, sites: Iterable[Site]) -> str:
 
 
 _PART = re.compile(
-    r"(?:(?P<stack>encoder|decoder|cross)\.)?(?P<layer>\*|\d+(?:-\d+)?)\.(?P<head>\*|\d+(?:-\d+)?)"
+    r"(?:(?P<stack>encoder|decoder|cross)\.)?(?P<layer>\*|\d{1,9}(?:-\d{1,9})?)\.(?P<head>\*|\d{1,9}(?:-\d{1,9})?)"
 )
 
 
@@ -97,15 +97,15 @@ def select(selector: str | Head | Iterable[Head], sites: Sequence[Site]) -> tupl
         SelectorError: the selector cannot be read, or a part of it names no head of the model.
     """
     known = [head for site in sites for head in site.heads]
-    if isinstance(selector, Head):
-        selector = [selector]
     if isinstance(selector, str):
-        chosen = {head for part in selector.split(",") for head in _matches(part.strip(), sites)}
+        chosen = [head for part in selector.split(",") for head in _matches(part.strip(), sites)]
     else:
-        chosen = set(selector)
-        for head in chosen.difference(known):
-            raise SelectorError(f"There is no head {head} in this model.", _what_there_is(sites))
-    return tuple(head for head in known if head in chosen)
+        chosen = [selector] if isinstance(selector, Head) else list(selector)
+        for head in chosen:
+            if head not in known:
+                raise SelectorError(f"There is no head {head} in this model.", _what_there_is(sites))
+    wanted = set(chosen)
+    return tuple(head for head in known if head in wanted)
 
 
 def _matches(part: str, sites: Sequence[Site]) -> list[Head]:
@@ -153,6 +153,24 @@ def _upper_bounds(stack: str | None, layer: str, number: str, found: list[Head])
     return missing
 
 
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Write numbers as a selector does.
+
+    Args:
+        numbers: in rising order.
+
+    Returns:
+        ``0-5``, or ``0-2,6,8`` where some are left out.
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
 def _what_there_is(sites: Sequence[Site]) -> str:
     parts = []
     for stack in STACKS:
@@ -160,6 +178,6 @@ def _what_there_is(sites: Sequence[Site]) -> str:
         if mine:
             layers = sorted({site.layer for site in mine})
             heads = max(site.n_heads for site in mine)
-            parts.append(f"{stack} layers {layers[0]} to {layers[-1]} with heads 0 to {heads - 1}")
+            parts.append(f"{stack} layers {number_ranges(layers)} with heads {number_ranges(range(heads))}")
     example = f"{sites[0].stack}.{sites[0].layer}.0" if len(parts) > 1 else f"{sites[0].layer}.0"
     return f"It has {' and '.join(parts)}; write for example {example}."

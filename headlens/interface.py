@@ -108,7 +108,6 @@ class AttentionCall:
 Handler = Callable[[AttentionCall], Tensor]
 
 
-
 @dataclass(slots=True)
 class _Routed:
     """A config whose models are routed: its own attention implementation, and how many routes are open."""
@@ -184,7 +183,9 @@ def _configs(model: PreTrainedModel) -> list[PreTrainedConfig]:
         config = waiting.pop()
         if id(config) not in found:
             found[id(config)] = config
-            waiting += [sub for name in config.sub_configs if (sub := getattr(config, name, None)) is not None]
+            waiting += [
+                sub for name in config.sub_configs if (sub := getattr(config, name, None)) is not None
+            ]
     return list(found.values())
 
 

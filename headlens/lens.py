@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,20 @@ class Lens:
     def device(self) -> torch.device:
         """Where the model's inputs go."""
         return next(iter(self.model.parameters())).device
+
+    def run(self, inputs: Mapping[str, Tensor]) -> Any:
+        """Run the body of the model, without a task's head, for what its attention does.
+
+        Args:
+            inputs: input_ids, attention_mask and so on, on any device; those that the model does not take
+                (token_type_ids for DistilBERT, say) are left out.
+
+        Returns:
+            What the body returns.
+        """
+        body = self.model.base_model
+        taken = inspect.signature(body.forward).parameters
+        return body(**{name: value.to(self.device) for name, value in inputs.items() if name in taken})
 
     def observe(
         self, observer: Observer, sites: Sequence[Site] | None = None, block_size: int | None = None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
+from torch import nn
+
 from headlens.lens import Lens
 
 _SANE = 10**9  # tokenizers without a limit claim one beyond this
@@ -28,12 +32,32 @@ def longest_input(lens: Lens) -> int | None:
     return min(known) if known else None
 
 
+def takes_positions(lens: Lens) -> bool:
+    """Tell whether inputs that are padded on the left must say the position of each token.
+
+    Args:
+        lens: the model.
+
+    Returns:
+        False for models without positions of their own, and for those (RoBERTa) that count real tokens
+        by themselves.
+    """
+    return "position_ids" in signature(lens.model.base_model.forward).parameters and not _counts_by_itself(
+        lens
+    )
+
+
+def _position_tables(lens: Lens) -> list[nn.Embedding]:
+    tables = [getattr(module, "position_embeddings", None) for module in lens.model.modules()]
+    return [table for table in tables if isinstance(table, nn.Embedding)]
+
+
+def _counts_by_itself(lens: Lens) -> bool:
+    return any(table.padding_idx is not None for table in _position_tables(lens))
+
+
 def _position_table(lens: Lens) -> int | None:
     """Rows of a table of position embeddings that are left for real tokens (RoBERTa begins after padding)."""
-    for module in lens.model.modules():
-        table = getattr(module, "position_embeddings", None)
-        padding = getattr(table, "padding_idx", None)
-        rows = getattr(table, "num_embeddings", None)
-        if rows is not None:
-            return int(rows) if padding is None else int(rows) - int(padding) - 1
+    for table in _position_tables(lens):
+        return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
     return None

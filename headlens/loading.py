@@ -22,6 +22,7 @@ from transformers import (
 from headlens.errors import ModelError
 from headlens.sources import Source as Source
 from headlens.sources import find as find
+from headlens.sources import pinned
 
 DTYPES: Mapping[str, torch.dtype] = {
     name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")
@@ -43,7 +44,7 @@ def read_config(source: Source) -> PreTrainedConfig:
     try:
         return cast(PreTrainedConfig, AutoConfig.from_pretrained(source.place, **source.options))
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, ... for a bad config
-        raise ModelError(f"The config of {source.name!r} cannot be read: {_first_line(error)}") from error
+        raise ModelError(f"The config of {source.name!r} cannot be read: {first_line(error)}") from error
 
 
 def model_class(config: PreTrainedConfig) -> type[Any]:
@@ -93,8 +94,13 @@ def load_model(source: Source, dtype: str = "float32", device: str = "auto") -> 
     Raises:
         ModelError: it cannot be loaded; the message says why.
     """
+    chosen = pick_device(device)
     options = {**source.options, "dtype": DTYPES[dtype], "output_loading_info": True}
-    kind: type[Any]
+    kind: Any
+    if source.place.endswith(".json"):
+        raise ModelError(
+            f"{source.name!r} is a config, which holds no weights.", "Give the model's directory."
+        )
     if "gguf_file" in options:
         _need_gguf()
         kind = AutoModelForCausalLM  # a .gguf names no class; it holds a language model
@@ -105,12 +111,12 @@ def load_model(source: Source, dtype: str = "float32", device: str = "auto") -> 
         model, info = kind.from_pretrained(source.place, **options)
     except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, ... here
         raise ModelError(
-            f"The weights of {source.name!r} cannot be loaded: {_first_line(error)}",
+            f"The weights of {source.name!r} cannot be loaded: {first_line(error)}",
             "headlens reads safetensors and GGUF, no pickled .bin files.",
         ) from error
     missing = {*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))}
-    model.eval().to(pick_device(device))
-    return Loaded(model, load_tokenizer(source), source, tuple(sorted(missing)))
+    model.eval().to(chosen)
+    return Loaded(model, load_tokenizer(source), pinned(source), tuple(sorted(missing)))
 
 
 def load_tokenizer(source: Source) -> Any:
@@ -123,9 +129,12 @@ def load_tokenizer(source: Source) -> Any:
         The tokenizer; None where the checkpoint brings none.
     """
     try:
-        return AutoTokenizer.from_pretrained(source.place, **source.options)
+        tokenizer = AutoTokenizer.from_pretrained(source.place, **source.options)
+        # for a checkpoint without tokenizer files transformers makes one that knows no word
+        n_words = len(tokenizer.get_vocab()) - len(tokenizer.added_tokens_decoder)
     except Exception:  # transformers raises many kinds; a model without a tokenizer still has an anatomy
         return None
+    return tokenizer if n_words > 1 else None  # T5's has one piece, the blank
 
 
 def pick_device(device: str) -> torch.device:
@@ -161,8 +170,9 @@ def _need_gguf() -> None:
         )
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+def first_line(error: BaseException) -> str:
+    """Cut the message of a foreign error down to its first line, or to its kind where it has none."""
+    return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".:") + "."
 
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -44,7 +44,7 @@ def capture(
         parts[site].append(torch.nn.functional.pad(weights, (0, block.n_keys - weights.shape[-1])))
 
     with torch.no_grad(), lens.observe(keep, list(wanted)):
-        lens.model(**reading.inputs)
+        lens.run(reading.inputs)
     patterns = {site: torch.cat(blocks, dim=1) for site, blocks in parts.items() if blocks}
     return patterns, {site: wanted[site] for site in patterns}
 

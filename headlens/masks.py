@@ -71,7 +71,10 @@ class LazyMask:
         Returns:
             A number of keys, from 1 to all.
         """
-        if self._arguments.get("device") is not None and torch.device(self._arguments["device"]).type == "meta":
+        if (
+            self._arguments.get("device") is not None
+            and torch.device(self._arguments["device"]).type == "meta"
+        ):
             return self.n_keys
         if (start, stop) not in self._reach:
             seen = self.visible(start, stop)

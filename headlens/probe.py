@@ -220,10 +220,7 @@ def run(model: PreTrainedModel, **options: Any) -> Any:
 
     Args:
         model: the model.
-        **options: further arguments of its forward.
-
-    Returns:
-        What it returns.
+        **options: further arguments of its forward, whose outputs are returned.
 
     Raises:
         ModelError: it does not run on token ids.

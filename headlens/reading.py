@@ -53,13 +53,12 @@ class Reader:
         """
         for batch in batches:
             self._begin(batch)
-            inputs = {name: value.to(lens.device) for name, value in batch.inputs.items()}
 
             def see(site: Site, block: Block, batch: Batch = batch) -> None:
                 self._see(site, block, batch)
 
             with torch.inference_mode(), lens.observe(see, self._sites, block_size):
-                lens.model.base_model(**inputs)
+                lens.run(batch.inputs)
             if progress is not None:
                 progress(len(batch.items))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
 import shlex
 import sys
@@ -12,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import headlens
 from headlens.errors import RunError
@@ -110,7 +113,7 @@ def save(out: Path, run: Mapping[str, Any]) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    write_text(json.dumps(run, indent=2, ensure_ascii=False) + "\n", out / "run.json")
+    write_text(json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n", out / "run.json")
 
 
 def file_sha256(paths: Sequence[Path]) -> str:
@@ -129,7 +132,6 @@ def file_sha256(paths: Sequence[Path]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    import numpy
     import torch
     import transformers
 
@@ -137,7 +139,7 @@ def _versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "numpy": numpy.__version__,
+        "numpy": np.__version__,
         "platform": platform.platform(),
     }
 
@@ -156,8 +158,12 @@ def _plain(value: Any) -> Any:
         return _plain(asdict(value))
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no such number
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

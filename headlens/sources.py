@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def find(name: str, revision: str | None = None, trust_remote_code: bool = False
     if name == "minilm":
         return _local(name, _minilm(), options)
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return _local(name, path, options)
     if path.is_file() and path.suffix == ".gguf":
         return Source(name, str(path.parent), {**options, "gguf_file": path.name}, (path,))
@@ -113,3 +113,24 @@ def _hub(name: str, options: dict[str, Any]) -> Source:
             WHAT_WORKS,
         )
     return Source(name, name, {**options, "local_files_only": not online})
+
+
+def pinned(source: Source) -> Source:
+    """Pin a hub model to the commit in the cache, so that a run can say exactly what it measured.
+
+    Args:
+        source: where a model was loaded from.
+
+    Returns:
+        The source with that revision and its weight files; a local one as it is.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    if Path(source.place).exists():
+        return source
+    config = try_to_load_from_cache(source.place, "config.json", revision=source.options.get("revision"))
+    if not isinstance(config, str):
+        return source
+    snapshot = Path(config).parent
+    files = tuple(sorted(snapshot.glob("*.safetensors")))
+    return replace(source, options={**source.options, "revision": snapshot.name}, files=files)

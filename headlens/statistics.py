@@ -62,8 +62,10 @@ def ratio_effects(gains: Array, counts: Array, seed: int = 0, resamples: int = R
 
 def _interval(gains: Array, counts: Array, seed: int, resamples: int) -> tuple[Array, Array]:
     n_units, n_effects = gains.shape
-    drawn = draws(n_units, seed, resamples)
     low, high = np.full(n_effects, np.nan), np.full(n_effects, np.nan)
+    if n_units == 0:
+        return low, high
+    drawn = draws(n_units, seed, resamples)
     step = max(1, _CELLS // resamples)
     for start in range(0, n_effects, step):
         part = slice(start, start + step)
@@ -102,7 +104,7 @@ def _p_value(gains: Array, counts: Array, effect: Array) -> Array:
         p = stats.t.sf(studentised, used - 1)
     # all units agree to the last digit: certain if the effect is positive
     exact = error <= 1e-12 * np.abs(effect)
-    p = np.where(exact & (effect > 0), 0.0, np.where(exact | (effect == 0), 1.0, p))
+    p = np.where(exact, np.where(effect > 0, 0.0, 1.0), p)
     return np.where(used >= 2, p, np.nan)
 
 

@@ -21,7 +21,7 @@ ABLATION = ["condition", "sweep", "mode", "removed", "n_removed"]
 ABLATION += ["metric", "value", "baseline", "delta", *_PROOF]
 IMPORTANCE = [*_HEAD, "method", "importance", "rank"]
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 class HeadScores(pd.DataFrame):
@@ -60,10 +60,10 @@ class HeadScores(pd.DataFrame):
 
 
 def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = None) -> None:
-    """Write a table: UTF-8, comma, header, empty cells for "not measured", the same bytes every time.
+    r"""Write a table: UTF-8, comma, header, empty cells for "not measured", the same bytes every time.
 
-    A text that a spreadsheet would run as a formula (it begins with one of ``= + - @``, tab or return)
-    gets a quote mark in front.
+    A text that a spreadsheet would run as a formula (it begins with one of ``= + - @``, tab or line end)
+    gets a quote mark in front. Line ends in a text are written as ``\n``.
 
     Args:
         frame: the table; its index is not written.
@@ -74,6 +74,7 @@ def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = N
         RunError: the file cannot be written.
     """
     table = pd.DataFrame(frame, columns=None if columns is None else list(columns)).copy()
+    table.columns = pd.Index([_harmless(name) for name in table.columns])
     for name in table.columns:
         if not pd.api.types.is_numeric_dtype(table[name]) and not pd.api.types.is_bool_dtype(table[name]):
             table[name] = table[name].map(_harmless, na_action="ignore")
@@ -122,7 +123,10 @@ def write_bytes(content: bytes, path: Path) -> None:
 
 
 def _harmless(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+    if not isinstance(cell, str):
+        return cell
+    quote = "'" if cell.startswith(_FORMULA) else ""
+    return quote + cell.replace("\r\n", "\n").replace("\r", "\n")  # a bare \r would begin a new row
 
 
 def _umask() -> int:

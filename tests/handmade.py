@@ -60,7 +60,12 @@ def visibility(batch: Batch, causal: bool) -> torch.Tensor:
 
 
 def tally(
-    scorer: Scorer, where: Site, batch: Batch, pattern: torch.Tensor, causal: bool = False, size: int | None = None
+    scorer: Scorer,
+    where: Site,
+    batch: Batch,
+    pattern: torch.Tensor,
+    causal: bool = False,
+    size: int | None = None,
 ) -> Tally:
     """Show a pattern [input, head, query, key] to a scorer, in blocks of some queries."""
     reader = Reader([scorer], [where], 1 + max(item.unit for item in batch.items))

@@ -116,7 +116,7 @@ def bert(heads: dict[int, Looks]) -> BertModel:
 
 
 def gpt2(heads: dict[int, Looks]) -> GPT2LMHeadModel:
-    """A GPT-2 of two layers: the heads of layer 0 as told (the others uniform), those of layer 1 at random."""
+    """A GPT-2 of two layers: the heads of layer 0 as told (the others uniform), those of layer 1 drawn."""
     size = N_HEADS * WIDTH
     config = GPT2Config(
         vocab_size=len(WORDS),
@@ -170,8 +170,9 @@ def corpus_text(seed: int = 0, n_documents: int = 14) -> str:
     """CoNLL-U of short documents that no fixed offset and no nearest mention explains.
 
     Most sentences have five dependents ("obj") and their heads in random order among fillers, a head always
-    before its dependent, every other time just before it. In the others two entities are named by one word each, and then one of the
-    two, drawn at random, by another word. What holds the trees together is "dep", no ground for a tag.
+    before its dependent, every other time just before it. In the others two entities are named by one
+    word each, and then one of the two, drawn at random, by another word. What holds the trees together is
+    "dep", no ground for a tag.
     """
     rng = random.Random(seed)
     lines = []

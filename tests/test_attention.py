@@ -6,9 +6,9 @@ import threading
 
 import pytest
 import torch
+from families import ALL, BY_INTERFACE, batch, build
 
 import headlens
-from families import ALL, BY_INTERFACE, batch, build
 from headlens.heads import Site
 
 SIZES = [1, 5, None]
@@ -30,7 +30,11 @@ def own_patterns(model, inputs):
 
 def real_queries(site: Site, inputs) -> torch.Tensor:
     """Which queries of a site are no padding, [batch, query]."""
-    name = "attention_mask" if site.stack == "encoder" or "decoder_input_ids" not in inputs else "decoder_attention_mask"
+    name = (
+        "attention_mask"
+        if site.stack == "encoder" or "decoder_input_ids" not in inputs
+        else "decoder_attention_mask"
+    )
     return inputs[name].bool()
 
 
@@ -211,7 +215,8 @@ def test_a_model_that_shares_its_config_is_untouched(implementation):
 
     config = transformers.BertConfig(**BY_INTERFACE["bert"][2])
     first, second = (
-        transformers.BertModel._from_config(config, attn_implementation=implementation).eval() for _ in range(2)
+        transformers.BertModel._from_config(config, attn_implementation=implementation).eval()
+        for _ in range(2)
     )
     second.config = first.config
     for module in second.modules():
@@ -220,7 +225,10 @@ def test_a_model_that_shares_its_config_is_untouched(implementation):
     inputs = batch(first)
     plain = second(**inputs).last_hidden_state
     calls: list[Site] = []
-    with headlens.load(first).observe(lambda site, block: calls.append(site)), headlens.load(first).ablate("*.*"):
+    with (
+        headlens.load(first).observe(lambda site, block: calls.append(site)),
+        headlens.load(first).ablate("*.*"),
+    ):
         assert torch.equal(second(**inputs).last_hidden_state, plain)
     assert not calls
 
@@ -245,8 +253,9 @@ def test_no_four_dimensional_mask_is_made(monkeypatch):
     rows = []
     real = masks.sdpa_mask
     monkeypatch.setattr(masks, "sdpa_mask", lambda **k: rows.append(k["q_length"]) or real(**k))
-    lens.anatomy
+    assert lens.anatomy.sites
     rows.clear()
     with torch.no_grad(), lens.observe(lambda site, block: None, block_size=2):
         lens.model(**batch(lens.model))
-    assert rows and max(rows) == 2
+    assert rows
+    assert max(rows) == 2

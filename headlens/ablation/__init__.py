@@ -1,0 +1,1 @@
+"""Taking heads out, and what that costs."""

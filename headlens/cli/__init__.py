@@ -41,14 +41,19 @@ class Commands(click.Group):
         except HeadlensError as error:
             if ctx.meta.get("headlens.debug"):
                 raise
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_one_line(str(error))) from error
         except Exception as error:
             if ctx.meta.get("headlens.debug"):
                 raise
+            cause = _one_line(f"{type(error).__name__}: {error}")
             raise click.ClickException(
-                f"headlens failed where it should not ({type(error).__name__}: {error}). "
+                f"headlens failed where it should not ({cause}). "
                 "Type the same with --debug to see where, and please report it."
             ) from error
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:

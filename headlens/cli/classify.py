@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     metavar="NAME=SHARE",
     help="Ask for more or less than the default, such as syntactic=0.05 or first-token=0.5.",
 )
-@click.option("--min-n", type=click.IntRange(2), default=30, show_default=True, help="Decisions a test rests on.")
+@click.option(
+    "--min-n", type=click.IntRange(2), default=30, show_default=True, help="Decisions a test rests on."
+)
 @click.option("--block-size", type=click.IntRange(1), help="Queries at once; changes memory, not scores.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
 @model_options
@@ -76,7 +78,9 @@ def command(
     told = {"corpus": [str(path) for path in corpora] or "bundled sample", "tags": tags, "out": str(out)}
     save(out, found, runs.record("classify", lens, {**told, "model_options": options}, found.facts, clock))
     if not corpora:
-        click.echo("No --corpus was given: these are results for the small English sample of headlens.", err=True)
+        click.echo(
+            "No --corpus was given: these are results for the small English sample of headlens.", err=True
+        )
     click.echo(summary(lens, found))
     click.echo(f"\nWrote {out / 'tags.csv'}, {out / 'scores.csv'} and {out / 'run.json'}.")
 
@@ -109,8 +113,8 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
         lines.append(f"{tag:<14}{len(best):>6}   {examples or '-'}")
     corpus = found.facts["corpus"]
     lines.append(
-        f"of {len(lens.anatomy.heads)} heads, on {corpus['sentences']:,} sentences ({corpus['words']:,} words). "
-        "Layers and heads count from 0."
+        f"of {len(lens.anatomy.heads)} heads, on {corpus['sentences']:,} sentences "
+        f"({corpus['words']:,} words). Layers and heads count from 0."
     )
     return "\n".join(lines)
 

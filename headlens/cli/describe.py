@@ -15,7 +15,9 @@ from headlens.cli import debug_option
 )
 @click.argument("model")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON instead of a table.")
-@click.option("--seq-len", type=click.IntRange(1), default=128, show_default=True, help="For the multiply-adds.")
+@click.option(
+    "--seq-len", type=click.IntRange(1), default=128, show_default=True, help="For the multiply-adds."
+)
 @click.option("--revision", help="Branch, tag or commit of a hub model.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code that comes with a checkpoint.")
 @debug_option

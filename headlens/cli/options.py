@@ -57,9 +57,19 @@ _OPTIONS = [
         show_default=True,
         help="Of the weights; scores add up in float32 or better.",
     ),
-    click.option("--batch-size", type=click.IntRange(1), help="Inputs at once.  [default: as suits the length]"),
-    click.option("--max-length", type=click.IntRange(4), help="Longest input in tokens.  [default: the model's own]"),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of everything that is drawn at random."),
+    click.option(
+        "--batch-size", type=click.IntRange(1), help="Inputs at once.  [default: as suits the length]"
+    ),
+    click.option(
+        "--max-length", type=click.IntRange(4), help="Longest input in tokens.  [default: the model's own]"
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Of everything that is drawn at random.",
+    ),
     click.option("--revision", help="Branch, tag or commit of a hub model."),
     click.option("--trust-remote-code", is_flag=True, help="Run code that comes with a checkpoint."),
     click.option("--allow-random-weights", is_flag=True, help="Accept a checkpoint that lacks weights."),
@@ -86,7 +96,7 @@ def hush() -> None:
     """Keep `transformers` from talking over the results: what it notices, headlens says itself."""
     from transformers.utils import logging as transformers_logging
 
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")

@@ -38,7 +38,9 @@ class _Decisions:
 
     def by_measure(self, values: Tensor, n_inputs: int) -> Tensor:
         """Sum [mention, x] into [input, measure, x]: all mentions, then each kind."""
-        groups = torch.zeros(n_inputs, 1 + len(KINDS), values.shape[1], dtype=values.dtype, device=values.device)
+        groups = torch.zeros(
+            n_inputs, 1 + len(KINDS), values.shape[1], dtype=values.dtype, device=values.device
+        )
         inputs, kinds = self.inputs.to(values.device), self.kinds.to(values.device)
         groups.index_put_((inputs, torch.zeros_like(kinds)), values, accumulate=True)
         groups.index_put_((inputs, kinds + 1), values, accumulate=True)

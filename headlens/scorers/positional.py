@@ -57,5 +57,3 @@ class Positional:
             score=both.sum(2).transpose(1, 2),  # [input, measure, head]
             gold=Gold(valid.sum(1).repeat(1, 2).float(), uniform.repeat(1, 2)[..., None]),
         )
-
-

@@ -41,7 +41,9 @@ class Syntactic:
     @classmethod
     def of(cls, sentences: Iterable[Sentence]) -> Syntactic:
         """Score all relations that occur in some sentences."""
-        found = {word.deprel for s in sentences for word in s.words if word.head is not None and word.head >= 0}
+        found = {
+            word.deprel for s in sentences for word in s.words if word.head is not None and word.head >= 0
+        }
         return cls(tuple(sorted(found - {"", "root"})))
 
     @property
@@ -82,6 +84,8 @@ class Syntactic:
         for item in batch.items:
             scored = [w.head is not None and w.head >= 0 and w.deprel in index for w in item.words]
             heads.append([w.head if ok else -1 for w, ok in zip(item.words, scored, strict=True)])
-            relations.append([index[w.deprel] if ok else -1 for w, ok in zip(item.words, scored, strict=True)])
+            relations.append(
+                [index[w.deprel] if ok else -1 for w, ok in zip(item.words, scored, strict=True)]
+            )
         numbers = pad(relations, -1, torch.long)
         return pad(heads, -1, torch.long), (numbers[..., None] == torch.arange(len(index))).float()

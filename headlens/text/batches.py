@@ -114,7 +114,11 @@ def pad(rows: Sequence[Sequence[Any]], fill: Any, dtype: torch.dtype, left: bool
 
 
 def make_batches(
-    items: Sequence[Item], pad_id: int, batch_size: int | None = None, pad_left: bool = False
+    items: Sequence[Item],
+    pad_id: int,
+    batch_size: int | None = None,
+    pad_left: bool = False,
+    positions: bool = False,
 ) -> Iterator[Batch]:
     """Group inputs of like length.
 
@@ -123,6 +127,7 @@ def make_batches(
         pad_id: the id that padding gets; the attention mask hides it.
         batch_size: inputs in a batch; by default as many as hold 4,096 tokens.
         pad_left: pad on the left instead of on the right.
+        positions: whether the model must then be told the position of each token.
 
     Yields:
         Batches, shortest inputs first; the same every time.
@@ -132,20 +137,22 @@ def make_batches(
     for index in order:
         size = batch_size or max(1, TOKENS_AT_ONCE // len(items[index].encoded))
         if len(group) >= size:
-            yield _batch(group, pad_id, pad_left)
+            yield _batch(group, pad_id, pad_left, positions)
             group = []
         group.append(items[index])
     if group:
-        yield _batch(group, pad_id, pad_left)
+        yield _batch(group, pad_id, pad_left, positions)
 
 
-def _batch(items: Sequence[Item], pad_id: int, left: bool) -> Batch:
+def _batch(items: Sequence[Item], pad_id: int, left: bool, positions: bool) -> Batch:
     coded = [item.encoded.inputs for item in items]
     inputs = {"input_ids": pad([x["input_ids"] for x in coded], pad_id, torch.long, left)}
     mask = [[1] * len(x["input_ids"]) for x in coded]
     inputs["attention_mask"] = pad(mask, 0, torch.long, left)
     if "token_type_ids" in coded[0]:
         inputs["token_type_ids"] = pad([x["token_type_ids"] for x in coded], 0, torch.long, left)
+    if left and positions:
+        inputs["position_ids"] = (inputs["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
     return Batch(tuple(items), inputs, left)
 
 

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from conllu.parser import parse_comment_line
 
@@ -15,15 +14,11 @@ from headlens.text.conllu_sentence import SentenceBuilder
 from headlens.text.corpus import Corpus, Document, Mention, Sentence
 from headlens.text.entities import read_mentions
 from headlens.text.entity_marks import EntityFields, MarkedNode
+from headlens.text.lines import Digest, numbered_lines
 
 _Lines = list[tuple[int, str]]
-_BOM = b"\xef\xbb\xbf"
 # conllu drops a comment without a value unless its key has a parser.
 _COMMENT_PARSERS = {"newdoc id": lambda key, value: (key, value)}
-
-
-class _Digest(Protocol):
-    def update(self, data: bytes, /) -> None: ...
 
 
 def read_conllu(paths: Sequence[Path]) -> Corpus:
@@ -69,9 +64,9 @@ class _FileReader:
     sentences: list[Sentence] = field(default_factory=list)
     mentions: list[Mention] = field(default_factory=list)
 
-    def read(self, digest: _Digest) -> _FileReader:
+    def read(self, digest: Digest) -> _FileReader:
         self.name = self.path.stem
-        for comments, rows in _blocks(_lines(self.path, digest)):
+        for comments, rows in _blocks(numbered_lines(self.path, digest, "CoNLL-U")):
             meta = self._comments(comments)
             builder = SentenceBuilder(str(self.path))
             for number, line in rows:
@@ -114,37 +109,6 @@ class _FileReader:
             mentions = sorted(self.mentions, key=lambda m: (m.sentence, m.head, m.start, m.end, m.entity))
             self.documents.append(Document(self.name, tuple(self.sentences), tuple(mentions)))
         self.sentences, self.mentions = [], []
-
-
-def _lines(path: Path, digest: _Digest) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                digest.update(raw)
-                text = raw.removeprefix(_BOM) if number == 1 else raw
-                yield number, _decode(text, f"{path}, line {number}")
-    except FileNotFoundError:
-        raise CorpusError(f"Expected a CoNLL-U file at {path}, found nothing.", "Check the path.") from None
-    except IsADirectoryError:
-        raise CorpusError(
-            f"Expected a CoNLL-U file at {path}, found a directory.", "Name the files in it."
-        ) from None
-    except OSError as error:
-        raise CorpusError(
-            f"Expected to read the CoNLL-U file {path}, but: {error.strerror}.", "Make the file readable."
-        ) from None
-
-
-def _decode(raw: bytes, place: str) -> str:
-    if b"\0" in raw:
-        raise CorpusError(f"{place}: expected text, found a NUL byte.", "Name a CoNLL-U file in UTF-8.")
-    try:
-        return raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise CorpusError(
-            f"{place}: expected UTF-8, found byte 0x{raw[error.start]:02x} at position {error.start + 1}.",
-            "Convert the file to UTF-8.",
-        ) from None
 
 
 def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[_Lines, _Lines]]:

@@ -132,7 +132,10 @@ class Corpus:
         sha256: hex digest over the bytes of all files, in order.
         has_trees: whether every sentence has a tree.
         has_entities: whether there is any mention.
-        has_documents: whether any file had a `# newdoc` line; without one a file is one document.
+        has_documents: whether any file marks documents (`# newdoc`, `#begin document`); without such marks a
+            file is one document.
+        parser: what parsed those sentences that came without a tree, such as "spacy:NAME": their trees are
+            silver, not gold. None where every tree was read from a file.
     """
 
     documents: tuple[Document, ...]
@@ -141,6 +144,7 @@ class Corpus:
     has_trees: bool
     has_entities: bool
     has_documents: bool
+    parser: str | None = None
 
     @property
     def sentences(self) -> Iterator[tuple[int, Sentence]]:
@@ -153,3 +157,26 @@ class Corpus:
     def n_words(self) -> int:
         """How many words the corpus has."""
         return sum(len(sentence.words) for _, sentence in self.sentences)
+
+    @classmethod
+    def merge(cls, corpora: Sequence[Corpus], sha256: str) -> Corpus:
+        """Put corpora together, one after the other.
+
+        Args:
+            corpora: at least one.
+            sha256: hex digest over the bytes of all their files, in order; it cannot be told from theirs.
+
+        Returns:
+            The documents of all. It has trees only if all have, entities or marked documents if any has, and
+            names a parser if any was parsed: then some trees may still be gold.
+        """
+        parsers = dict.fromkeys(corpus.parser for corpus in corpora if corpus.parser is not None)
+        return cls(
+            documents=tuple(document for corpus in corpora for document in corpus.documents),
+            paths=tuple(path for corpus in corpora for path in corpus.paths),
+            sha256=sha256,
+            has_trees=all(corpus.has_trees for corpus in corpora),
+            has_entities=any(corpus.has_entities for corpus in corpora),
+            has_documents=any(corpus.has_documents for corpus in corpora),
+            parser=", ".join(parsers) or None,
+        )

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headlens.errors import InputError
+from headlens.limits import longest_input
 from headlens.text.display import readable_tokens
 from headlens.text.words import Encoded, encode_text
 
 if TYPE_CHECKING:
     from headlens.lens import Lens
-
-_SANE = 10**6  # tokenizers that know no limit state one of 10**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +39,12 @@ class Axis:
 
     def at(self, places: Sequence[int]) -> Axis:
         """Keep only some positions, in the order given."""
-        tokens, words, special = (
-            tuple(values[place] for place in places) for values in (self.tokens, self.words, self.special)
+        return Axis(
+            tuple(self.tokens[place] for place in places),
+            tuple(self.words[place] for place in places),
+            tuple(self.special[place] for place in places),
+            self.forms,
         )
-        return Axis(tokens, words, special, self.forms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,29 +109,6 @@ def read(
     return Reading(inputs, _axis(tokenizer, source), _shifted_axis(tokenizer, written, ids))
 
 
-def longest_input(model: nn.Module, tokenizer: Any) -> int | None:
-    """Find out how many tokens a model takes.
-
-    Args:
-        model: a model of `transformers`.
-        tokenizer: its tokenizer, asked where the model's config states no number.
-
-    Returns:
-        The number of tokens, special ones included; None where there is no limit.
-    """
-    for name, module in model.named_modules():
-        # RoBERTa and its kin count positions from padding_idx + 1, so the first rows hold no position.
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx:
-            return module.num_embeddings - module.padding_idx - 1
-    config: Any = model.config
-    for name in ("max_position_embeddings", "n_positions"):
-        stated = getattr(config.get_text_config(), name, None)
-        if isinstance(stated, int) and stated > 0:
-            return stated
-    stated = getattr(tokenizer, "model_max_length", None)
-    return int(stated) if stated is not None and 0 < stated < _SANE else None
-
-
 class _AsTarget:
     """A tokenizer that reads its text as the target: some use other pieces or language codes for it."""
 
@@ -154,13 +131,13 @@ def _check_target(kind: str, wanted: bool, target: str | None) -> None:
         )
     if not wanted and target is not None:
         raise InputError(
-            f"A target is for encoder-decoder models, but {kind} has no attention from a decoder over an encoder.",
+            f"A target is for encoder-decoder models, but {kind} has no decoder that looks at an encoder.",
             "Leave --target out; a second text to read is given with --pair TEXT.",
         )
 
 
 def _check_tokens(lens: Lens, encoded: Encoded, name: str, max_length: int | None) -> None:
-    longest, count = longest_input(lens.model, lens.tokenizer), len(encoded)
+    longest, count = longest_input(lens), len(encoded)
     if max_length is not None and count > max_length:
         raise InputError(
             f"The {name} has {count} tokens, but --max-length allows {max_length}.",
@@ -185,11 +162,8 @@ def _check_tokens(lens: Lens, encoded: Encoded, name: str, max_length: int | Non
 
 
 def _tensors(lens: Lens, inputs: dict[str, list[int]]) -> dict[str, Tensor]:
-    """Inputs [1, tokens] on the device; token types only for a model that takes them."""
-    taken = inspect.signature(lens.model.forward).parameters
-    tensors = {
-        name: torch.tensor([ids]) for name, ids in inputs.items() if name == "input_ids" or name in taken
-    }
+    """Inputs [1, tokens] on the device, with a mask that hides nothing."""
+    tensors = {name: torch.tensor([ids]) for name, ids in inputs.items()}
     tensors["attention_mask"] = torch.ones_like(tensors["input_ids"])
     return {name: tensor.to(lens.device) for name, tensor in tensors.items()}
 

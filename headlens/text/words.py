@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlens.errors import InputError
+from headlens.text.walk import Span, walk
+
+_JOINED = ("Mn", "Mc", "Me", "Cf")  # combining marks, and signs without width
 
 
 class AlignmentError(InputError):
@@ -40,14 +43,14 @@ def encode_words(tokenizer: Any, forms: Sequence[str], blanks: bool = True) -> E
     """Tokenize a sentence that is given as words.
 
     The words are handed over as such (`is_split_into_words`) where that gives every word a piece and the
-    tokens are those of the words written with blanks between them; byte-level tokenizers that mark blanks
-    fail the second test, so for them the written words are tokenized and pieces are placed by offsets.
+    tokens are those of the words as they are written; byte-level tokenizers that mark blanks fail the
+    second test, so for them the written words are tokenized and pieces are placed by offsets.
 
     Args:
         tokenizer: a tokenizer of `transformers`.
         forms: the words.
-        blanks: whether the language writes blanks between words; without them, words are always
-            tokenized one by one.
+        blanks: whether the language writes blanks between words; without them, words are tokenized one
+            by one where the tokenizer can do that.
 
     Returns:
         The input, every word owning at least one piece.
@@ -55,20 +58,20 @@ def encode_words(tokenizer: Any, forms: Sequence[str], blanks: bool = True) -> E
     Raises:
         AlignmentError: some word owns no piece.
     """
+    blank = " " if blanks else ""
+    text = blank.join(forms)
     split = _split_words(tokenizer, forms)
-    text = " ".join(forms)
     if (
         split is not None
         and _complete(split, len(forms))
         and (not blanks or split.inputs["input_ids"] == tokenizer(text)["input_ids"])
     ):
         return split
-    placed = encode_text(tokenizer, text)
-    placed = _with_words(placed, _by_spans(placed, _spans_of(forms), _offsets(tokenizer, text)), forms)
+    placed = _place(tokenizer, (text,), _spans_of(forms, len(blank)), forms)
     if _complete(placed, len(forms)):
         return placed
     owned = set(placed.words)
-    lost = next((form for index, form in enumerate(forms) if index not in owned), forms[0])
+    lost = next((form for index, form in enumerate(forms) if index not in owned), "")
     raise AlignmentError(f"The tokenizer makes no piece for the word {lost!r}.")
 
 
@@ -89,12 +92,9 @@ def encode_text(tokenizer: Any, text: str, pair: str | None = None) -> Encoded:
     for name, given in (("text", text), ("second text", pair)):
         if given is not None and not given.strip():
             raise InputError(f"The {name} is empty.", "Give at least one word.")
-    coded = tokenizer(text, pair, return_special_tokens_mask=True)
-    spans = [word_spans(text)] + ([word_spans(pair)] if pair is not None else [])
-    forms = [part[a:b] for part, found in zip((text, pair), spans, strict=False) if part for a, b in found]
-    blank = _encoded(tokenizer, coded, [None] * len(coded["input_ids"]), forms)
-    flat = [(part, a, b) for part, found in enumerate(spans) for a, b in found]
-    return _with_words(blank, _by_spans(blank, flat, _offsets(tokenizer, text, pair)), forms)
+    texts = (text,) if pair is None else (text, pair)
+    spans = [(part, a, b) for part, given in enumerate(texts) for a, b in word_spans(given)]
+    return _place(tokenizer, texts, spans, [texts[part][a:b] for part, a, b in spans])
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
@@ -104,7 +104,8 @@ def word_spans(text: str) -> list[tuple[int, int]]:
         text: the text.
 
     Returns:
-        (start, end) of every word: a run of letters, marks and digits, or one sign.
+        (start, end) of every word: a run of letters, marks and digits, or one sign with the marks and
+        joiners behind it.
     """
     spans: list[tuple[int, int]] = []
     start: int | None = None
@@ -115,6 +116,8 @@ def word_spans(text: str) -> list[tuple[int, int]]:
             start = None
         if sign:
             spans.append((index, index + 1))
+        elif start is None and unicodedata.category(char) in _JOINED and spans and spans[-1][1] == index:
+            spans[-1] = (spans[-1][0], index + 1)  # an emoji's variation selector, say
         elif start is None and not char.isspace():
             start = index
     return spans if start is None else [*spans, (start, len(text))]
@@ -146,65 +149,36 @@ def _encoded(tokenizer: Any, coded: Any, words: Sequence[int | None], forms: Seq
     )
 
 
-def _with_words(encoded: Encoded, words: Sequence[int | None], forms: Sequence[str]) -> Encoded:
-    return Encoded(encoded.inputs, encoded.tokens, tuple(words), encoded.special, tuple(forms))
-
-
 def _complete(encoded: Encoded, n_words: int) -> bool:
     """Every word owns a piece (a tokenizer that knows no words gives all pieces the same id)."""
     return {word for word in encoded.words if word is not None} == set(range(n_words))
 
 
-def _spans_of(forms: Sequence[str]) -> list[tuple[int, int, int]]:
+def _spans_of(forms: Sequence[str], gap: int) -> list[Span]:
     spans, place = [], 0
     for form in forms:
         spans.append((0, place, place + len(form)))
-        place += len(form) + 1
+        place += len(form) + gap
     return spans
 
 
-def _by_spans(
-    encoded: Encoded, spans: Sequence[tuple[int, int, int]], offsets: Sequence[tuple[int, int, int] | None]
-) -> list[int | None]:
-    """Give each piece the word that its first character (blanks aside) lies in, (part, start, end) each."""
+def _place(tokenizer: Any, texts: Sequence[str], spans: Sequence[Span], forms: Sequence[str]) -> Encoded:
+    """Tokenize texts, and give each piece the word that its first character (blanks aside) lies in.
+
+    A piece that is nothing but a blank goes to the word behind it, as `is_split_into_words` has it.
+    """
+    coded = tokenizer(*texts, return_special_tokens_mask=True, return_offsets_mapping=tokenizer.is_fast)
     owner = {(part, i): word for word, (part, a, b) in enumerate(spans) for i in range(a, b)}
     words: list[int | None] = []
-    for special, place in zip(encoded.special, offsets, strict=True):
-        inside = () if special or place is None else range(place[1], place[2])
-        words.append(next((owner[place[0], i] for i in inside if place and (place[0], i) in owner), None))
-    return words
+    for place in _offsets(coded) if tokenizer.is_fast else walk(tokenizer, coded, texts):
+        inside = [] if place is None else [(place[0], i) for i in range(place[1], place[2] + 1)]
+        words.append(next((owner[where] for where in inside if where in owner), None))
+    return _encoded(tokenizer, coded, words, forms)
 
 
-def _offsets(tokenizer: Any, text: str, pair: str | None = None) -> list[tuple[int, int, int] | None]:
+def _offsets(coded: Any) -> list[Span | None]:
     """For each piece (which text, start, end), None for special pieces."""
-    if tokenizer.is_fast:
-        coded = tokenizer(text, pair, return_offsets_mapping=True)
-        parts = coded.sequence_ids()
-        return [
-            None if part is None else (part, start, end)
-            for part, (start, end) in zip(parts, coded["offset_mapping"], strict=True)
-        ]
-    return _walk(tokenizer, text, pair)
-
-
-def _walk(tokenizer: Any, text: str, pair: str | None) -> list[tuple[int, int, int] | None]:
-    """Find the pieces of a tokenizer without offsets one after the other in the text."""
-    coded = tokenizer(text, pair, return_special_tokens_mask=True)
-    texts = [text] if pair is None else [text, pair]
-    part, place = 0, 0
-    found: list[tuple[int, int, int] | None] = []
-    pieces = tokenizer.convert_ids_to_tokens(coded["input_ids"])
-    for piece, special in zip(pieces, coded["special_tokens_mask"], strict=True):
-        if special:
-            if place > 0 and part + 1 < len(texts):
-                part, place = part + 1, 0
-            found.append(None)
-            continue
-        written = piece.replace("\u2581", "").replace("##", "").strip()
-        start = texts[part].find(written, place) if written else -1
-        if start < 0:
-            found.append(None)
-            continue
-        place = start + len(written)
-        found.append((part, start, place))
-    return found
+    return [
+        None if part is None else (part, start, end)
+        for part, (start, end) in zip(coded.sequence_ids(), coded["offset_mapping"], strict=True)
+    ]

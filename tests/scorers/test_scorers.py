@@ -166,15 +166,30 @@ class TestSyntactic:
                 return super().__call__(view)
 
         for size in (None, 1, 2, 3):
-            tally(Spy(("det", "obj")), site(1), one_batch([item(words, [0, 1, 1, 2])]), pattern[None, None], size=size)
+            tally(
+                Spy(("det", "obj")),
+                site(1),
+                one_batch([item(words, [0, 1, 1, 2])]),
+                pattern[None, None],
+                size=size,
+            )
         expected = torch.tensor([[0.4, 0.5, 0.1], [0.325, 0.5, 0.175], [0.1, 0.5, 0.4]])
         for weights in seen:
             torch.testing.assert_close(weights[0, 0], expected)
 
 
 #          0 Ann 1 saw 2 Bob 3 she 4 waved 5 him 6 Ann
-MENTIONS = [("a", 0, "proper"), ("b", 2, "proper"), ("a", 3, "pronoun"), ("b", 5, "pronoun"), ("a", 6, "proper")]
-SAW = [(form, -1 if i == 1 else 1, "dep") for i, form in enumerate("Ann saw Bob she waved him Ann".split())]
+MENTIONS = [
+    ("a", 0, "proper"),
+    ("b", 2, "proper"),
+    ("a", 3, "pronoun"),
+    ("b", 5, "pronoun"),
+    ("a", 6, "proper"),
+]
+SAW = [
+    (form, -1 if i == 1 else 1, "dep")
+    for i, form in enumerate(["Ann", "saw", "Bob", "she", "waved", "him", "Ann"])
+]
 
 
 class TestCoreference:
@@ -215,12 +230,23 @@ class TestCoreference:
 
 
 ITEMS = [
-    item(CHASE, [None, 0, 0, 1, 2, 3, 3, 3, 4, 5, None], unit=0, mentions=[("a", 1, "nominal"), ("a", 3, "pronoun")]),
+    item(
+        CHASE,
+        [None, 0, 0, 1, 2, 3, 3, 3, 4, 5, None],
+        unit=0,
+        mentions=[("a", 1, "nominal"), ("a", 3, "pronoun")],
+    ),
     item(CHASE[:3], unit=1),
     item(
         [(f"w{i}", (i * 7 + 3) % 11 if i != 4 else -1, ("det", "obj")[i % 2]) for i in range(11)],
         unit=1,
-        mentions=[("a", 0, "proper"), ("b", 3, "nominal"), ("a", 5, "pronoun"), ("b", 8, "nominal"), ("a", 10, "proper")],
+        mentions=[
+            ("a", 0, "proper"),
+            ("b", 3, "nominal"),
+            ("a", 5, "pronoun"),
+            ("b", 8, "nominal"),
+            ("a", 10, "proper"),
+        ],
     ),
 ]
 
@@ -239,14 +265,18 @@ class TestAgainstPlainLoops:
             length = len(thing.encoded)
             start = batch.real.shape[1] - length if left else 0
             place = slice(start, start + length)
-            inputs.append((thing, pattern[index, :, place, place], visibility(batch, causal)[index, 0, place, place]))
+            inputs.append(
+                (thing, pattern[index, :, place, place], visibility(batch, causal)[index, 0, place, place])
+            )
         return batch, pattern, inputs
 
     def compare(self, found, sums):
         for index, measure in enumerate(found.scorer.measures):
             for unit in (0, 1):
                 score, n, baseline = sums[measure, unit]
-                torch.testing.assert_close(found.score[unit, index], torch.tensor(score).double(), atol=1e-5, rtol=0)
+                torch.testing.assert_close(
+                    found.score[unit, index], torch.tensor(score).double(), atol=1e-5, rtol=0
+                )
                 assert found.n[unit, index, 0] == n, measure
                 torch.testing.assert_close(
                     found.baseline[unit, index, 0], torch.tensor(baseline).double(), atol=1e-5, rtol=0
@@ -274,9 +304,14 @@ class TestAgainstPlainLoops:
                 for offset in range(-5, 6):
                     if i + offset in visible:
                         name = f"{offset:+d}" if offset else "0"
-                        hits = [float(max(visible, key=lambda j, h=h: float(weights[h, i, j])) == i + offset) for h in range(3)]
+                        hits = [
+                            float(max(visible, key=lambda j, h=h: float(weights[h, i, j])) == i + offset)
+                            for h in range(3)
+                        ]
                         count(f"argmax@{name}", thing.unit, hits, 1 / len(visible))
-                        count(f"mass@{name}", thing.unit, weights[:, i, i + offset].tolist(), 1 / len(visible))
+                        count(
+                            f"mass@{name}", thing.unit, weights[:, i, i + offset].tolist(), 1 / len(visible)
+                        )
                 for kind, which in kinds.items():
                     inside = [j for j in visible if which[j]]
                     if inside:
@@ -294,7 +329,10 @@ class TestAgainstPlainLoops:
         n = len(thing.words)
         return [
             [
-                [sum(float(weights[h, q, k]) for q in owned[a] for k in owned[b]) / len(owned[a]) for b in range(n)]
+                [
+                    sum(float(weights[h, q, k]) for q in owned[a] for k in owned[b]) / len(owned[a])
+                    for b in range(n)
+                ]
                 for a in range(n)
             ]
             for h in range(3)
@@ -322,7 +360,9 @@ class TestAgainstPlainLoops:
                     entry[2][word.head - dependent + FARTHEST] += 1
                     for h in range(3):
                         values = {
-                            j: table[h][dependent][j] if direction == "dependent->head" else table[h][j][dependent]
+                            j: table[h][dependent][j]
+                            if direction == "dependent->head"
+                            else table[h][j][dependent]
                             for j in others
                             if j != dependent
                         }
@@ -349,13 +389,19 @@ class TestAgainstPlainLoops:
                         entry[1] += 1
                         entry[2] = [entry[2][0] + nearest, entry[2][1] + same]
                         for h in range(3):
-                            entry[0][h] += self.choice({j: table[h][mention.head][j] for j in places}) in right
+                            entry[0][h] += (
+                                self.choice({j: table[h][mention.head][j] for j in places}) in right
+                            )
         self.compare(tally(Coreference(), site(3, causal), batch, pattern, causal, size), sums)
 
 
 def test_relations_come_from_the_corpus():
     from headlens.text.corpus import Sentence, Word
 
-    words = (Word("a", "", "", 1, "det", True), Word("b", "", "", -1, "root", True), Word("c", "", "", None, "x", True))
+    words = (
+        Word("a", "", "", 1, "det", True),
+        Word("b", "", "", -1, "root", True),
+        Word("c", "", "", None, "x", True),
+    )
     assert Syntactic.of([Sentence(words, "", "", 1)]).relations == ("det",)
     assert Counter(Syntactic(("det",)).measures) == Counter(["det:dependent->head", "det:head->dependent"])

@@ -1,0 +1,122 @@
+"""Finished conditions on disk, so that an interrupted sweep goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from headlens.benchmarks.metrics import Array
+from headlens.errors import RunError
+from headlens.tables import write_bytes, write_text
+
+
+class Units:
+    """The per-example values of finished conditions in a run directory: ``units/<condition>.npy``.
+
+    Args:
+        out: the run directory.
+        key: what the values depend on; kept in ``units/key.json``.
+        overwrite: throw away what was measured under another key.
+
+    Raises:
+        RunError: the directory holds conditions of another run.
+    """
+
+    def __init__(self, out: Path, key: Mapping[str, Any], overwrite: bool = False) -> None:
+        self._folder = out / "units"
+        path = self._folder / "key.json"
+        text = json.dumps(key, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        old = _read(path)
+        if old is not None and old != json.loads(text):
+            if not overwrite:
+                raise RunError(
+                    f"{out} holds another run: {_difference(old, json.loads(text))}.",
+                    "Choose another --out, or type --overwrite to replace it.",
+                )
+            old = None
+        if old is None or overwrite:
+            path.unlink(missing_ok=True)  # first: values without a key are never used
+            for file in self._folder.glob("*.npy"):
+                file.unlink()
+            write_text(text, path)
+
+    def load(self, name: str, n_examples: int) -> Array | None:
+        """Get the values of a condition.
+
+        Args:
+            name: the condition.
+            n_examples: how many examples it must have.
+
+        Returns:
+            [example, column]; None where it is not finished, or its file is damaged.
+        """
+        try:
+            values = np.load(self._folder / f"{name}.npy", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None
+        fits = values.ndim == 2 and len(values) == n_examples and values.dtype == np.float64
+        return values if fits else None
+
+    def save(self, name: str, values: Array) -> None:
+        """Keep the values of a finished condition; the file appears whole or not at all.
+
+        Args:
+            name: the condition.
+            values: [example, column].
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        buffer = io.BytesIO()
+        np.save(buffer, values, allow_pickle=False)
+        write_bytes(buffer.getvalue(), self._folder / f"{name}.npy")
+
+
+def fingerprint(model: nn.Module, unread: Sequence[str] = ()) -> str:
+    """Hash a model's weights as they are in memory.
+
+    Args:
+        model: the model.
+        unread: names of weights that are left out, such as a random pooler that nobody reads.
+
+    Returns:
+        Hex digest over names, types, shapes and bytes of its parameters and buffers.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        if name in unread:
+            continue
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(memoryview(flat.view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Tell the first thing in which two keys differ."""
+    names = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    name = names[0]
+    return f"its {name.replace('_', ' ')} is {_short(old.get(name))}, and now it is {_short(new.get(name))}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:37]}..."

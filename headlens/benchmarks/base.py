@@ -1,0 +1,106 @@
+"""What a benchmark is, and the one dict that names the kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import headlens.data
+from headlens.benchmarks.inputs import Options, longest_input, need_tokenizer
+from headlens.benchmarks.language import Language
+from headlens.benchmarks.language_head import has_head
+from headlens.benchmarks.metrics import Array, Metric
+from headlens.benchmarks.similarity import Similarity
+from headlens.benchmarks.windows import windows
+from headlens.errors import InputError
+from headlens.lens import Lens
+from headlens.text.conllu import read_conllu
+
+SAMPLE = Path(headlens.data.__file__).parent / "sample"
+
+
+class Benchmark(Protocol):
+    """A task that a model is measured on, example by example."""
+
+    @property
+    def name(self) -> str:
+        """How the user writes it: ``similarity:pairs.tsv``."""
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """Its numbers, in the order of tables; the first is the primary one, which importance is about."""
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """The stacks of attention that it runs; heads of others cannot matter to it."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What `run.json` says about it: path, hash, number of examples; equal facts, equal benchmark."""
+
+    def measure(self, lens: Lens) -> Array:
+        """Run the model, whatever is ablated in it now, over all examples once.
+
+        Args:
+            lens: the model.
+
+        Returns:
+            Per-example values [example, column], examples in the same order every time; `metrics` knows the
+            columns.
+        """
+
+
+KINDS: Mapping[str, Callable[[str, Lens, Options], Benchmark]] = {
+    "language": Language.open,
+    "similarity": Similarity.open,
+}
+"""What opens each kind of benchmark: what stands after the colon, the model, options."""
+
+
+def open_benchmark(spec: str, lens: Lens, options: Options | None = None) -> Benchmark:
+    """Open a benchmark as a user names it.
+
+    Args:
+        spec: kind and target: ``similarity:pairs.tsv``, ``language:book.txt``.
+        lens: the model that will be measured.
+        options: how to read and run it.
+
+    Returns:
+        The benchmark, every example read and checked.
+
+    Raises:
+        InputError: there is no such kind, or its file is unfit.
+        ModelError: this model cannot do it.
+    """
+    kind, colon, target = spec.partition(":")
+    if kind not in KINDS or not target:
+        found = f"There is no benchmark {kind!r}." if colon else f"Expected KIND:FILE, found {spec!r}."
+        found = f"The benchmark {kind!r} lacks its file." if kind in KINDS else found
+        raise InputError(found, f"The kinds are {', '.join(KINDS)}; type for example similarity:pairs.tsv.")
+    return KINDS[kind](target, lens, options or Options())
+
+
+def sample_benchmark(lens: Lens, options: Options | None = None) -> Benchmark:
+    """Open the bundled sample that suits a model.
+
+    Args:
+        lens: the model.
+        options: how to run it; `columns` is not looked at.
+
+    Returns:
+        `language` over the sample corpus, a document an example, for a causal or masked language model;
+        `similarity` over the sample pairs for any other.
+    """
+    options = options or Options()
+    if not has_head(lens):
+        return Similarity.open(str(SAMPLE / "pairs.tsv"), lens, replace(options, columns=()))
+    path = SAMPLE / "english.conllu"
+    corpus = read_conllu([path])
+    limit = longest_input(lens, options.max_length) or 10**9
+    documents = [" ".join(sentence.text for sentence in document.sentences) for document in corpus.documents]
+    tokenizer = need_tokenizer(lens)
+    texts = [windows(document, tokenizer, limit) for document in documents]
+    facts = {"path": str(path), "sha256": corpus.sha256, "example": "document"}
+    return Language.of_texts(f"language:{path.name}", texts, lens, options, facts)

@@ -1,0 +1,169 @@
+"""``similarity:FILE.tsv``: does the cosine of two texts' embeddings follow people's judgement?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headlens.benchmarks.inputs import (
+    MIN_EXAMPLES,
+    Options,
+    in_batches,
+    longest_input,
+    need_tokenizer,
+    padded,
+)
+from headlens.benchmarks.metrics import Array, Correlation
+from headlens.benchmarks.tables import Row, read_rows
+from headlens.errors import InputError
+from headlens.lens import Lens
+from headlens.runs import file_sha256
+
+COLUMNS = ("text_a", "text_b", "score")
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """Pairs of texts with a gold score, against the cosine of their embeddings.
+
+    A text's embedding is the mean of the model's last hidden states over its tokens, special ones included,
+    padding excluded: sentence-transformers' "mean" pooling (Reimers and Gurevych 2019). Of an
+    encoder-decoder model the encoder alone is run. It misleads for a checkpoint that was trained with
+    another pooling ([CLS], last token): its baseline is then low, and so is what heads can lose.
+
+    Args:
+        name: how the user writes it.
+        ids: token ids of each distinct text.
+        pairs: indices of the two texts of each pair.
+        gold: score of each pair.
+        stacks: stacks of attention that are run.
+        facts: what `run.json` says about it.
+        options: how it is run.
+    """
+
+    name: str
+    ids: Sequence[Sequence[int]]
+    pairs: Sequence[tuple[int, int]]
+    gold: Array
+    stacks: tuple[str, ...]
+    facts: Mapping[str, Any]
+    options: Options = field(default_factory=Options)
+    metrics: ClassVar[tuple[Correlation, ...]] = (
+        Correlation("spearman", "Spearman correlation with gold", ranked=True),
+        Correlation("pearson", "Pearson correlation with gold", ranked=False),
+    )
+
+    @classmethod
+    def open(cls, target: str, lens: Lens, options: Options) -> Similarity:
+        """Read a file of pairs.
+
+        Args:
+            target: path of a tab-separated file with the columns text_a, text_b and score.
+            lens: the model that will be measured.
+            options: how to read and run it.
+
+        Returns:
+            The benchmark.
+
+        Raises:
+            InputError: the file is unfit; the message names file and line.
+        """
+        path = Path(target).expanduser()
+        rows = read_rows(path, COLUMNS, options.columns)
+        if len(rows) < MIN_EXAMPLES:
+            raise InputError(
+                f"{path}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
+            )
+        gold = np.array([_score(row) for row in rows])
+        if np.ptp(gold) == 0:
+            raise InputError(
+                f"{path}: expected scores that differ, but all are {gold[0]:g}.", "Check the score column."
+            )
+        texts = _texts(rows)
+        ids = _encode(lens, texts, longest_input(lens, options.max_length))
+        number = {text: index for index, text in enumerate(texts)}
+        pairs = [(number[row.cells[0]], number[row.cells[1]]) for row in rows]
+        facts = {
+            "kind": "similarity",
+            "path": str(path),
+            "sha256": file_sha256([path]),
+            "examples": len(rows),
+            "example": "pair of texts",
+            "tokens": sum(map(len, ids)),
+        }
+        stacks = lens.anatomy.stacks
+        stacks = ("encoder",) if lens.model.config.is_encoder_decoder else stacks
+        return cls(f"similarity:{path.name}", ids, pairs, gold, stacks, facts, options)
+
+    def measure(self, lens: Lens) -> Array:
+        """Embed every distinct text once and compare the pairs.
+
+        Args:
+            lens: the model, whatever is ablated in it now.
+
+        Returns:
+            Cosine and gold score, [pair, 2].
+        """
+        model = lens.model.get_encoder() if lens.model.config.is_encoder_decoder else lens.model.base_model
+        vectors: dict[int, Tensor] = {}
+        with torch.inference_mode():
+            for group in in_batches([len(row) for row in self.ids], self.options.batch_size):
+                inputs = padded(lens, [self.ids[index] for index in group])
+                hidden = model(**inputs).last_hidden_state  # [text, token, width]
+                vectors.update(zip(group, _mean(hidden, inputs["attention_mask"]), strict=True))
+            table = torch.stack([vectors[index] for index in range(len(self.ids))]).double().cpu()
+            left, right = (table[[pair[side] for pair in self.pairs]] for side in (0, 1))
+            cosine = torch.nn.functional.cosine_similarity(left, right, dim=1)
+        return np.column_stack([cosine.numpy(), self.gold])
+
+
+def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Mean over real tokens: [text, token, width] -> [text, width], in float32 or better."""
+    if hidden.dtype in (torch.float16, torch.bfloat16):
+        hidden = hidden.float()
+    hidden = hidden.masked_fill(mask[..., None] == 0, 0)
+    return hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True)
+
+
+def _texts(rows: Sequence[Row]) -> dict[str, str]:
+    """Every distinct text, in order, with the place where it first stands."""
+    places: dict[str, str] = {}
+    for row in rows:
+        for name, text in zip(COLUMNS[:2], row.cells[:2], strict=True):
+            if not text:
+                raise InputError(f"{row.place}: expected a text in the column {name}, found nothing.")
+            places.setdefault(text, row.place)
+    return places
+
+
+def _score(row: Row) -> float:
+    try:
+        score = float(row.cells[2])
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise InputError(
+            f"{row.place}: expected a number in the column score, found {row.cells[2]!r}.",
+            "Correct the line, or choose the columns with --columns.",
+        )
+    return score
+
+
+def _encode(lens: Lens, texts: Mapping[str, str], longest: int | None) -> list[list[int]]:
+    ids: list[list[int]] = need_tokenizer(lens)(list(texts))["input_ids"]
+    for row, place in zip(ids, texts.values(), strict=True):
+        if not row:
+            raise InputError(f"{place}: the tokenizer makes no token of a text.", "Correct the line.")
+        if longest is not None and len(row) > longest:
+            raise InputError(
+                f"{place}: a text has {len(row)} tokens, and inputs may have {longest}.",
+                "Shorten it; headlens cuts no text off.",
+            )
+    return ids

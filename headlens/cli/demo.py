@@ -1,0 +1,66 @@
+"""``headlens demo``: the main commands, one after the other, on the model and sample that come along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headlens.cli import debug_option, main
+
+SENTENCE = "The dog that the children found had lost its collar."
+STEPS = [
+    ("Which heads the model has.", ["describe", "minilm"]),
+    (
+        "What one head looks at: it finds the direct object's verb.",
+        ["view", "minilm", SENTENCE, "--heads", "2.0", "--words", "--drop-special", "--out", "head-2.0.png"],
+    ),
+    ("All 72 heads on one sentence.", ["view", "minilm", SENTENCE, "--out", "all-heads.png"]),
+    ("The same numbers as a table.", ["view", "minilm", SENTENCE, "--words", "--out", "attention.csv"]),
+    ("What every head looks at, with evidence.", ["classify", "minilm", "--out", "classify"]),
+    (
+        "Which heads matter: each is taken out in turn.",
+        ["ablate", "minilm", "--overwrite", "--out", "ablate"],
+    ),
+]
+
+
+@click.command(epilog="Example:  headlens demo --out my-demo")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reports/demo"),
+    show_default=True,
+    help="Directory for the results.",
+)
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+@debug_option
+@click.pass_context
+def command(ctx: click.Context, out: Path, quiet: bool) -> None:
+    """Run describe, view, classify and ablate on minilm with the bundled English sample.
+
+    Needs no network and about a minute. Every command is printed as you would type it.
+    """
+    for number, (title, arguments) in enumerate(STEPS, 1):
+        typed = [str(out / word) if before == "--out" else word for before, word in _pairs(arguments)]
+        shown = " ".join(f'"{word}"' if " " in word else word for word in typed)
+        click.secho(f"\n[{number}/{len(STEPS)}] {title}", bold=True)
+        click.echo(f"$ headlens {shown}\n")
+        if quiet and typed[0] != "describe":
+            typed.append("--quiet")
+        main.main(typed, prog_name="headlens", standalone_mode=False, parent=ctx.parent)
+    click.secho(f"\nDone. Look at {out}:", bold=True)
+    for name, what in (
+        ("head-2.0.png", "one head's attention, word by word"),
+        ("all-heads.png", "every head of the model on one sentence"),
+        ("classify/tags.csv", "what each head was found to do; classify/scores.csv has all numbers"),
+        ("ablate/figures/heads.png", "how much each head matters; ablate/ablation.csv has all numbers"),
+    ):
+        click.echo(f"  {out / name}  {what}")
+    click.echo(
+        "Next: the same on your own model, for example  headlens classify ./my-bert --out runs/my-bert"
+    )
+
+
+def _pairs(words: list[str]) -> list[tuple[str, str]]:
+    return list(zip(["", *words], words, strict=False))

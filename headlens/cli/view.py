@@ -1,0 +1,66 @@
+"""``headlens view``: the attention of one input, as heatmaps or as a table."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import click
+
+from headlens.cli.options import ModelOptions, model_options
+
+
+@click.command(
+    epilog='Examples:  headlens view minilm "The dog chased its tail." --heads 2.8 --out dog.png  |  '
+    'headlens view minilm "A man sleeps." --pair "He is awake." --words --out pair.svg  |  '
+    'headlens view ./my-translator "Good day" --target "Guten Tag" --heads "cross.*.*" --out cross.pdf  |  '
+    "headlens view model.gguf - --out all.csv < text.txt"
+)
+@click.argument("model")
+@click.argument("text")
+@click.option("--pair", metavar="TEXT", help="A second text, for models that read two.")
+@click.option("--target", metavar="TEXT", help="What an encoder-decoder model writes.")
+@click.option(
+    "--heads", metavar="SEL", help="Such as 2.8, 3.*, *.5 or cross.0.1, joined by commas.  [default: all]"
+)
+@click.option("--words", is_flag=True, help="Merge pieces: the sum to a word, the mean from it.")
+@click.option("--drop-special", is_flag=True, help="Leave out special tokens; rows are not renormalised.")
+@click.option(
+    "--out", required=True, metavar="FILE", help="The ending chooses: .png .svg .pdf heatmaps, .csv table."
+)
+@model_options
+def command(
+    model: str,
+    text: str,
+    pair: str | None,
+    target: str | None,
+    heads: str | None,
+    words: bool,
+    drop_special: bool,
+    out: str,
+    options: ModelOptions,
+) -> None:
+    """Show what the attention heads of MODEL look at in TEXT.
+
+    One head is drawn with its tokens, several as a grid with a row for each layer. TEXT is - to read it
+    from standard input. A text that is longer than the model takes is refused, never cut.
+    """
+    from headlens.report.endings import view_ending
+
+    view_ending(out)  # before the model is loaded: that takes a while
+    if text == "-":
+        text = sys.stdin.read()
+    lens = options.load(model)
+    from headlens.maps import attention_maps
+
+    maps = attention_maps(lens, text, pair, target, heads=heads, max_length=options.max_length)
+    maps = maps.to_words() if words else maps
+    maps = maps.drop_special() if drop_special else maps
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", UserWarning)
+        maps.save(out)
+    for message in dict.fromkeys(str(warning.message) for warning in noted):
+        click.echo(f"Warning: {message}", err=True)
+    count, unit = len(maps.heads), "words" if words else "tokens"
+    click.echo(f"Wrote {Path(out)}: {count} head{'s' * (count != 1)} over {len(maps.tokens)} {unit}.")

@@ -1,0 +1,120 @@
+"""Runs of ``headlens classify`` that are done, read back from their directories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.errors import RunError
+from headlens.heads import STACKS, number_ranges
+from headlens.tables import SCORES, TAGS
+
+FILES = ("scores.csv", "tags.csv", "run.json")
+_HEAD = ["stack", "layer", "head"]
+_KINDS: dict[str, type] = {"layer": int, "head": int, "score": float, "tagged": bool}
+_TEXT = ("stack", "tag", "measure", "tags", "evidence")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run of ``headlens classify`` found.
+
+    Args:
+        path: its directory, as the user wrote it.
+        scores: columns as in `headlens.tables.SCORES`.
+        tags: columns as in `headlens.tables.TAGS`; no tag is an empty text.
+        run: what `run.json` says.
+    """
+
+    path: Path
+    scores: pd.DataFrame = field(repr=False)
+    tags: pd.DataFrame = field(repr=False)
+    run: dict[str, Any] = field(repr=False)
+
+    @property
+    def model(self) -> str:
+        """The model's name, without its folders; empty if the run does not say."""
+        model = self.run.get("model")
+        return Path(model.get("name") or "").name if isinstance(model, dict) else ""
+
+    @property
+    def heads(self) -> list[tuple[str, int, int]]:
+        """Stack, layer and head of every head, in model order."""
+        return list(self.tags[_HEAD].itertuples(index=False, name=None))
+
+    @property
+    def shape(self) -> str:
+        """Which layers and heads the model has, in words."""
+        parts = []
+        for stack in STACKS:
+            mine = self.tags[self.tags["stack"] == stack]
+            if len(mine):
+                layers, heads = (number_ranges(sorted(set(mine[name]))) for name in ("layer", "head"))
+                parts.append(f"{stack} layers {layers} with heads {heads}")
+        return " and ".join(parts)
+
+
+def read_finished(path: str | Path) -> Finished:
+    """Read what a run of ``headlens classify`` left.
+
+    Args:
+        path: its directory.
+
+    Returns:
+        Its tables and its record.
+
+    Raises:
+        RunError: the directory or a file is missing, broken, or of another command.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise RunError(f"There is no run directory {path}.", _remedy(path))
+    run = _record(path)
+    if run.get("command") != "classify":
+        raise RunError(
+            f"Expected a run of headlens classify; {path} holds one of headlens {run.get('command', '?')}.",
+            "Give the --out of a headlens classify.",
+        )
+    scores, tags = _table(path, "scores.csv", SCORES), _table(path, "tags.csv", TAGS)
+    for name, frame, key in (("scores.csv", scores, [*_HEAD, "tag", "measure"]), ("tags.csv", tags, _HEAD)):
+        if frame.empty or frame.duplicated(key).any():
+            what = "holds no heads" if frame.empty else "has several rows for the same head"
+            raise RunError(f"{path / name} {what}.", _remedy(path))
+    return Finished(path, scores, tags, run)
+
+
+def _record(path: Path) -> dict[str, Any]:
+    for name in FILES:
+        if not (path / name).is_file():
+            raise RunError(
+                f"Expected scores.csv, tags.csv and run.json in {path}; there is no {name}.", _remedy(path)
+            )
+    try:
+        run = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path / 'run.json'} cannot be read: {error}.", _remedy(path)) from error
+    return run if isinstance(run, dict) else {}
+
+
+def _table(path: Path, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    file = path / name
+    try:
+        frame = pd.read_csv(file, dtype={text: str for text in _TEXT if text in columns})
+        missing = [column for column in columns if column not in frame]
+        if not missing:
+            kinds = {name: kind for name, kind in _KINDS.items() if name in columns}
+            frame = frame[list(columns)].fillna({"tags": "", "evidence": ""}).astype(kinds)
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise RunError(f"{file} cannot be read: {error}.", _remedy(path)) from error
+    if missing:
+        raise RunError(f"{file} has no column {missing[0]}.", _remedy(path))
+    return frame
+
+
+def _remedy(path: Path) -> str:
+    return f"Type: headlens classify MODEL --out {path}"

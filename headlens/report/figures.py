@@ -1,0 +1,114 @@
+"""Figures whose parts are placed in inches, and the bytes of their files."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+from headlens.report.fonts import no_glyph_warnings, text_size, text_style
+
+DPI = 200
+_SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "headlens", "pdf.fonttype": 42}
+_NO_DATE: dict[str, dict[str, None]] = {
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+    ".png": {},
+}
+
+
+class InchFigure(Figure):
+    """A figure that knows where its parts are in inches, and that is silent about missing glyphs.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        families: fonts of all its text.
+    """
+
+    def __init__(self, width: float, height: float, families: Sequence[str]) -> None:
+        super().__init__(figsize=(width, height), dpi=DPI, facecolor="white")
+        FigureCanvasAgg(self)
+        self.style = text_style(families)
+        self.families = tuple(families)
+
+    def place(self, left: float, top: float, width: float, height: float) -> Axes:
+        """Add axes.
+
+        Args:
+            left: from the figure's left edge, in inches.
+            top: from its upper edge, in inches.
+            width: in inches.
+            height: in inches.
+
+        Returns:
+            The axes.
+        """
+        total_width, total_height = self.get_size_inches()
+        bottom = total_height - top - height
+        return self.add_axes(
+            (left / total_width, bottom / total_height, width / total_width, height / total_height)
+        )
+
+    def write(self, left: float, top: float, text: str, points: float, **options: Any) -> None:
+        """Write text whose upper left corner is given in inches from the figure's upper left corner."""
+        width, height = self.get_size_inches()
+        self.text(left / width, 1 - top / height, text, fontsize=points, va="top", **self.style, **options)
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw, without matplotlib's warning for every missing glyph."""
+        with no_glyph_warnings():
+            super().draw(renderer)
+
+    def get_tightbbox(
+        self, renderer: RendererBase | None = None, *, bbox_extra_artists: Iterable[Artist] | None = None
+    ) -> Bbox:
+        """Measure, without matplotlib's warning for every missing glyph."""
+        with no_glyph_warnings():
+            return super().get_tightbbox(renderer, bbox_extra_artists=bbox_extra_artists)
+
+
+def wrapped(text: str, width: float, points: float, families: Sequence[str]) -> tuple[str, float]:
+    """Break a text into lines.
+
+    Args:
+        text: the text; its own line breaks stay.
+        width: of a line, in inches.
+        points: font size.
+        families: fonts.
+
+    Returns:
+        The text with line breaks, and its height in inches.
+    """
+    natural, _ = text_size(text.split("\n"), points, families)
+    longest = max(map(len, text.split("\n")))
+    per_line = max(12, int(longest * min(1.0, 0.95 * width / max(natural, 1e-6))))
+    lines = [line for part in text.split("\n") for line in textwrap.wrap(part, per_line) or [""]]
+    broken = "\n".join(lines)
+    return broken, text_size([broken], points, families)[1]
+
+
+def figure_bytes(figure: Figure, ending: str, dpi: int = DPI) -> bytes:
+    """Render a figure: the same bytes every time, text in SVG and PDF as text.
+
+    Args:
+        figure: the figure.
+        ending: ``.png``, ``.svg`` or ``.pdf``.
+        dpi: pixels per inch, also of the images inside SVG and PDF.
+
+    Returns:
+        The file's content.
+    """
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(_SETTINGS), no_glyph_warnings():
+        figure.savefig(buffer, format=ending[1:], dpi=dpi, metadata=_NO_DATE[ending])
+    return buffer.getvalue()

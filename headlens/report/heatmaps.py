@@ -1,0 +1,82 @@
+"""Heatmaps of attention: one head with its tokens, or a grid of layers by heads."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from headlens.report.figures import InchFigure
+from headlens.report.fonts import POINTS, families_for, text_size
+from headlens.report.head_grid import draw_grid
+from headlens.report.parts import (
+    BAR_ROOM,
+    LINE,
+    MARGIN,
+    Frame,
+    about,
+    colour_bar,
+    label,
+    name_tokens,
+    pooled,
+    show,
+    thinned,
+)
+
+if TYPE_CHECKING:
+    from headlens.maps import AttentionMaps
+
+WIDEST = 9.2  # of one map, in inches
+MOST_CELLS = 1840  # along one side of it: one pixel each
+
+
+def draw(maps: AttentionMaps, title: str | None = None) -> InchFigure:
+    """Draw one head with its tokens, or all heads that the maps hold as a grid.
+
+    Args:
+        maps: the maps.
+        title: instead of one that names the model and the heads.
+
+    Returns:
+        The figure.
+    """
+    return draw_grid(maps, title) if len(maps.heads) > 1 else draw_head(maps, title)
+
+
+def draw_head(maps: AttentionMaps, title: str | None = None) -> InchFigure:
+    """Draw the one head that the maps hold: rows are queries, columns are keys.
+
+    Args:
+        maps: maps of one head.
+        title: instead of one that names the model and the head.
+
+    Returns:
+        The figure.
+    """
+    head = maps.heads[0]
+    labels = [[label(token) for token in axis.tokens] for axis in maps.axes[head.stack]]
+    points, cell, step = _sizes(max(map(len, labels)))
+    image, factor = pooled(maps.pattern(head).numpy(), MOST_CELLS)
+    title = label(title or f"{maps.model}: attention of head {maps.name(head)}", 90)
+    families = families_for([title, *labels[0], *labels[1]])
+    room = [text_size(names[::step], points, families)[0] + 0.1 for names in labels]
+    width, height = len(labels[1]) * cell, len(labels[0]) * cell
+    left = MARGIN + 0.25 + room[0]
+    caption = "Rows: the query that looks; columns: the key that it looks at. " + about(maps)
+    figure, top = Frame(title, caption + thinned(step, factor), families).figure(
+        left - MARGIN + width + BAR_ROOM, max(height + room[1] + 0.25, 1.5)
+    )
+    axes = figure.place(left, top, width, height)
+    show(axes, image, (0, len(labels[1]), len(labels[0]), 0))
+    name_tokens(figure, axes, labels, step, points)
+    axes.set_xlabel("key", fontsize=9, **figure.style)
+    axes.set_ylabel("query", fontsize=9, **figure.style)
+    colour_bar(figure, left + width + 0.2, top, max(1.3, min(height, 3)))
+    return figure
+
+
+def _sizes(longest: int) -> tuple[float, float, int]:
+    """Font size in points, side of a cell in inches, and of how many tokens one is labelled."""
+    points = 9 if longest <= 20 else 8 if longest <= 40 else 7
+    line = points * LINE / POINTS
+    cell = min(max(line, min(0.4, 3.2 / longest)), WIDEST / longest)
+    return points, cell, math.ceil(line / cell - 1e-9)

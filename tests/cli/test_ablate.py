@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from families import build
+from toytext import toy_pairs, toy_tokenizer, write_pairs
+
+from headlens.cli import main
+from headlens.tables import ABLATION, IMPORTANCE
+
+FILES = ["ablation.csv", "figures", "importance.csv", "run.json", "units"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A small random BERT without language-model head, on disk."""
+    place = tmp_path_factory.mktemp("model")
+    build("bert").bert.save_pretrained(place)
+    toy_tokenizer().save_pretrained(place)
+    return str(place)
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return write_pairs(tmp_path / "p.tsv", toy_pairs())
+
+
+def ablate(*arguments):
+    return CliRunner().invoke(main, ["ablate", *map(str, arguments)])
+
+
+def test_what_a_run_leaves(model, spec, tmp_path):
+    out = tmp_path / "run"
+    done = ablate(model, "--benchmark", spec, "--out", out, "--quiet")
+    assert done.exit_code == 0, done.output
+    assert done.stderr == ""
+    assert sorted(path.name for path in out.iterdir()) == FILES
+    table = pd.read_csv(out / "ablation.csv", dtype={"condition": str})
+    assert tuple(table.columns) == tuple(ABLATION)
+    assert table["condition"].tolist() == [
+        f"head {i}.{j}" for i in range(2) for j in range(4) for _ in range(2)
+    ]
+    importance = pd.read_csv(out / "importance.csv")
+    assert tuple(importance.columns) == tuple(IMPORTANCE)
+    assert sorted(importance["rank"]) == list(range(1, 9))
+    run = json.loads((out / "run.json").read_text())
+    assert run["command"] == "ablate"
+    assert run["benchmark"]["examples"] == 24
+    assert run["benchmark"]["path"] == spec.removeprefix("similarity:")
+    assert run["bundled_sample"] is False
+    assert run["options"]["mode"] == "zero"
+    assert (out / "figures" / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_a_run_says(model, spec, tmp_path):
+    out = tmp_path / "run"
+    lines = ablate(model, "--benchmark", spec, "--out", out, "--quiet").stdout.splitlines()
+    importance = pd.read_csv(out / "importance.csv").sort_values("rank")
+    table = pd.read_csv(out / "ablation.csv", dtype={"condition": str})
+    rows = table[table["metric"] == "spearman"].set_index("condition")
+    assert lines[0] == "similarity:p.tsv, 24 examples"
+    assert lines[1].startswith(f"baseline: spearman {rows['baseline'].iloc[0]:.4f}   pearson ")
+    names = [f"head {layer}.{head}" for layer, head in importance[["layer", "head"]].to_numpy()[:5]]
+    assert [line[:14].strip() for line in lines[4:9]] == names
+    top = rows.loc[names[0]]
+    assert lines[4].split()[2:4] == [f"{top['value']:.4f}", f"{top['delta']:+.4f}"]
+    effect = int((rows["q_value"] < 0.05).sum())
+    assert lines[10].startswith(f"{effect} of 8 heads have a significant effect on spearman (q < 0.05): ")
+    assert lines[11].startswith(f"{8 - effect} could each go alone without one; ")
+    assert lines[12] == f"Written to {out}: ablation.csv, importance.csv, figures/heads.png, run.json"
+
+
+def test_the_sample_is_named_and_the_same_command_goes_on(model, tmp_path):
+    out = tmp_path / "run"
+    done = ablate(model, "--heads", "0.0-1", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "No --benchmark given: measuring on the bundled sample, similarity:pairs.tsv." in done.stderr
+    assert "ablate: 100%" in done.stderr
+    first = (out / "ablation.csv").read_bytes()
+    assert json.loads((out / "run.json").read_text())["bundled_sample"] is True
+    again = ablate(model, "--heads", "0.0-1", "--out", out, "--quiet")
+    assert again.exit_code == 0, again.output
+    assert "2 of 2 ablations were measured before; kept." in again.stderr
+    assert json.loads((out / "run.json").read_text())["conditions_reused"] == 2
+    assert (out / "ablation.csv").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sweep", "some"], "There is no sweep 'some'. Choose one of: each"),
+        (["--mode", "some"], "There is no ablation mode 'some'. Choose one of: zero"),
+        (["--benchmark", "some:x"], "There is no benchmark 'some'. The kinds are language, similarity"),
+        (["--heads", "7.0"], "There is no head 7.0 in this model."),
+        (["--columns", "a,b"], "--columns: expected 3 names, or 3 numbers from 0"),
+        (["--max-length", "100"], "Inputs of 100 tokens are asked for, but BertModel takes at most 60."),
+    ],
+)
+def test_errors_are_one_line(model, spec, tmp_path, arguments, message):
+    done = ablate(model, "--benchmark", spec, "--out", tmp_path / "run", "--quiet", *arguments)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"Error: {message}")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_another_run_is_kept_unless_told_otherwise(model, spec, tmp_path):
+    out = tmp_path / "run"
+    given = [model, "--benchmark", spec, "--out", out, "--quiet"]
+    assert ablate(*given, "--heads", "0.0").exit_code == 0
+    done = ablate(*given, "--heads", "0.1")
+    assert done.exit_code == 1
+    assert done.stderr == (
+        f'Error: {out} holds another run: its heads is "0.0", and now it is "0.1". Choose another --out, or '
+        "type --overwrite to replace it.\n"
+    )
+    assert ablate(*given, "--heads", "0.1", "--overwrite").exit_code == 0
+
+
+def test_language_without_a_head_for_it(model, tmp_path):
+    done = ablate(model, "--benchmark", "language:x.txt", "--out", tmp_path / "run", "--quiet")
+    assert done.exit_code == 1
+    assert done.stderr.startswith(
+        "Error: The benchmark language needs a causal or masked language model, but this is a BertModel."
+    )
