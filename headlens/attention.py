@@ -37,6 +37,8 @@ class Block:
         stop: one past its last query.
         n_queries: number of queries of the whole input.
         n_keys: number of keys of the whole input.
+        values: what each key-value head holds for each key, [batch, kv head, keys, width]; None where the
+            model does not show it.
     """
 
     pattern: Tensor
@@ -45,6 +47,7 @@ class Block:
     stop: int
     n_queries: int
     n_keys: int
+    values: Tensor | None = None
 
 
 Observer = Callable[[Site, Block], None]
@@ -190,8 +193,9 @@ class InterfaceSeam(Seam):
             stop = min(start + size, n_queries)
             output, pattern, visible = call.block(start, stop)
             outputs.append(output)
+            values = call.value[:, :, : pattern.shape[-1]]
             for watch in watches:
-                watch.observer(site, Block(pattern, visible, start, stop, n_queries, n_keys))
+                watch.observer(site, Block(pattern, visible, start, stop, n_queries, n_keys, values))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)  # along the queries
 
 

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tqdm import tqdm
 
 from headlens.errors import CorpusError, InputError
 from headlens.evidence import Settings, score_table
 from headlens.lens import Lens, load
-from headlens.limits import longest_input, takes_positions
-from headlens.reading import Reader
+from headlens.passes import Reading, run_passes
 from headlens.scorers import SCORERS
-from headlens.scorers.base import Scorer
+from headlens.scorers.base import Context, Scorer
 from headlens.tables import HeadScores
-from headlens.tags import Rules, tag_table
+from headlens.tags import margins_in_force, tag_table
 from headlens.tally import Tally
-from headlens.text.batches import make_batches
-from headlens.text.conllu import read_conllu
+from headlens.text import files
 from headlens.text.corpus import Corpus
-from headlens.text.inputs import Inputs, sentence_inputs, window_inputs
+from headlens.text.inputs import Inputs
 
-WINDOW = 128  # tokens of consecutive sentences for coreference, as Clark et al. 2019
-MAKERS = {"sentences": sentence_inputs, "windows": window_inputs}
+NEEDS: Mapping[str, tuple[Callable[[Corpus], bool], str]] = {
+    "trees": (lambda corpus: corpus.has_trees, "dependency trees"),
+    "entities": (lambda corpus: corpus.has_entities, "entity or coreference marks"),
+    "parts of speech": (
+        lambda corpus: any(word.upos for _, sentence in corpus.sentences for word in sentence.words),
+        "parts of speech",
+    ),
+}
+"""What a scorer can need of a corpus: how to tell, and what it is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +50,17 @@ class Classification:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a corpus is run through a model.
+class Sources:
+    """Files that some scorers read besides the corpus.
 
     Args:
-        batch_size: inputs at once; by default as many as hold 4,096 tokens.
-        max_length: longest input in tokens; the model's own by default, 128 for windows of sentences.
-        block_size: queries per block; by default as many as keep a block under 64 MiB.
-        pad_left: pad on the left instead of on the right.
-        quiet: show no progress bar.
+        relations: related words, two to a line with a tab between, for semantic heads; by default the
+            nearest neighbours in the model's own input embeddings.
+        frequencies: words with their frequencies, for rare-token heads; by default those of the corpus.
     """
 
-    batch_size: int | None = None
-    max_length: int | None = None
-    block_size: int | None = None
-    pad_left: bool = False
-    quiet: bool = True
+    relations: Path | None = None
+    frequencies: Path | None = None
 
 
 def classify(
@@ -72,16 +71,19 @@ def classify(
     margins: Mapping[str, float] | None = None,
     settings: Settings | None = None,
     reading: Reading | None = None,
+    sources: Sources | None = None,
 ) -> Classification:
     """Score every head on a corpus, and tag those whose scores are evidence.
 
     Args:
         lens: a model under the lens, or what `headlens.load` takes.
-        corpus: CoNLL-U files, or a corpus already read; the bundled English sample by default.
-        tags: which tags to look for; all by default.
-        margins: margins other than the defaults, by the names in `headlens.tags.DEFAULTS`.
+        corpus: files or folders (CoNLL-U, CoNLL-2012, LitBank, plain text), or a corpus already read; the
+            bundled English sample by default.
+        tags: which tags to look for; by default all that the corpus allows.
+        margins: margins other than the defaults, by the names of the scorers' rules.
         settings: how evidence is weighed.
         reading: batch size, lengths and so on; none of it changes a score.
+        sources: further files.
 
     Returns:
         Scores, tags and facts about the run.
@@ -90,24 +92,32 @@ def classify(
         CorpusError: a file cannot be read, or lacks the trees or entities that a tag needs.
         InputError: an unknown tag or margin, or a model that this cannot be done for.
     """
+    check_tags(tags)
+    in_force = margins_in_force(margins or {})
     lens = load(lens) if isinstance(lens, str) else lens
-    reading, settings = reading or Reading(), settings or Settings()
-    rules = Rules(margins or {})
     if not isinstance(corpus, Corpus):
         corpus = read_corpus(corpus)
-    scorers = _scorers(corpus, tags)
-    _check(lens, corpus, scorers)
-    tallies, inputs = _read(lens, corpus, scorers, reading)
-    scores = score_table(tallies, rules, settings)
-    facts = _facts(corpus, inputs, tallies, rules, settings)
+    _check(lens)
+    sources, settings = sources or Sources(), settings or Settings()
+    context = Context(lens, corpus, sources.relations, sources.frequencies, settings.seed)
+    scorers = [SCORERS[tag].make(context) for tag in _possible(corpus, tags)]
+    tallies, inputs = run_passes(context, scorers, reading or Reading())
+    scores = score_table(tallies, in_force, settings)
+    facts = {
+        "corpus": _corpus_facts(corpus),
+        "inputs": _input_facts(corpus, inputs, tallies),
+        "margins": in_force,
+        "evidence": asdict(settings),
+    }
     return Classification(scores, tag_table(scores), facts)
 
 
-def read_corpus(corpus: str | Path | Sequence[str | Path] | None) -> Corpus:
-    """Read CoNLL-U files.
+def read_corpus(corpus: str | Path | Sequence[str | Path] | None, parser: str | None = None) -> Corpus:
+    """Read a corpus, or the one that comes along.
 
     Args:
-        corpus: one file or several; the bundled English sample by default.
+        corpus: files or folders, see `headlens.text.files`; the bundled English sample by default.
+        parser: ``spacy:NAME`` to parse plain text.
 
     Returns:
         The corpus.
@@ -117,28 +127,47 @@ def read_corpus(corpus: str | Path | Sequence[str | Path] | None) -> Corpus:
     """
     if corpus is None:
         with resources.as_file(resources.files("headlens.data") / "sample" / "english.conllu") as path:
-            return read_conllu([path])
-    return read_conllu([Path(p) for p in ([corpus] if isinstance(corpus, str | Path) else corpus)])
+            return files.read_corpus(path)
+    return files.read_corpus(corpus, parser)
 
 
-def _scorers(corpus: Corpus, tags: Sequence[str] | None) -> list[Scorer]:
+def check_tags(tags: Sequence[str] | None) -> None:
+    """Refuse a tag that does not exist.
+
+    Args:
+        tags: tags to look for.
+
+    Raises:
+        InputError: one of them does not exist.
+    """
     for tag in tags or ():
         if tag not in SCORERS:
             raise InputError(f"There is no tag {tag!r}.", f"Choose from: {', '.join(SCORERS)}.")
-    needs = {"syntactic": corpus.has_trees, "coreference": corpus.has_entities}
-    lacks = {"syntactic": "dependency trees", "coreference": "entity marks (Entity= in the last column)"}
-    for tag in tags or ():
-        if not needs.get(tag, True):
+
+
+def _possible(corpus: Corpus, tags: Sequence[str] | None) -> list[str]:
+    """The tags to look for, in order; one that was asked for and cannot be had is an error."""
+    possible = []
+    for tag, scorer in SCORERS.items():
+        lacking = [NEEDS[need][1] for need in scorer.needs if not NEEDS[need][0](corpus)]
+        if not lacking and (tags is None or tag in tags):
+            possible.append(tag)
+        elif tags is not None and tag in tags:
             raise CorpusError(
-                f"{corpus.paths[0]} has no {lacks[tag]}, which the tag {tag} needs.",
-                f"Give another corpus, or leave {tag} out of --tags.",
+                f"{corpus.paths[0]} has no {' and no '.join(lacking)}, which the tag {tag} needs.",
+                f"Give another corpus, or leave {tag} out of --tags." + _remedy(scorer, corpus),
             )
-    return [
-        make(corpus) for tag, make in SCORERS.items() if tag in (tags or SCORERS) and needs.get(tag, True)
-    ]
+    return possible
 
 
-def _check(lens: Lens, corpus: Corpus, scorers: Sequence[Scorer]) -> None:
+def _remedy(scorer: type[Scorer], corpus: Corpus) -> str:
+    plain = any(path.endswith(".txt") for path in corpus.paths)
+    return (
+        " Plain text is parsed with --parser spacy:NAME." if plain and "entities" not in scorer.needs else ""
+    )
+
+
+def _check(lens: Lens) -> None:
     if lens.tokenizer is None:
         raise InputError(
             "This model came without a tokenizer.", "Give one: headlens.load(model, tokenizer=...)."
@@ -148,75 +177,41 @@ def _check(lens: Lens, corpus: Corpus, scorers: Sequence[Scorer]) -> None:
             f"{lens.anatomy.architecture} has an encoder and a decoder, which classify cannot score yet.",
             "Look at it with headlens view, or classify an encoder or a decoder.",
         )
-    if not scorers:
-        raise CorpusError(f"{corpus.paths[0]} has nothing that the chosen tags need.", "Give another corpus.")
 
 
-def _read(
-    lens: Lens, corpus: Corpus, scorers: Sequence[Scorer], reading: Reading
-) -> tuple[list[Tally], dict[str, Inputs]]:
-    limit = longest_input(lens)
-    wanted = reading.max_length or limit
-    if limit is not None and wanted is not None and wanted > limit:
-        raise InputError(
-            f"The model takes at most {limit} tokens, not {wanted}.", f"Type --max-length {limit}."
-        )
-    lengths = {"sentences": wanted or 2**20, "windows": min(wanted or WINDOW, reading.max_length or WINDOW)}
-    found: dict[Scorer, Tally] = {}
-    inputs: dict[str, Inputs] = {}
-    for kind in dict.fromkeys(scorer.reads for scorer in scorers):
-        mine = [scorer for scorer in scorers if scorer.reads == kind]
-        made = inputs[kind] = MAKERS[kind](corpus, lens.tokenizer, lengths[kind])
-        if not made.items:
-            raise CorpusError(f"No sentence of {corpus.paths[0]} can be used: {_because(made)}.", "")
-        reader = Reader(mine, lens.anatomy.sites, made.n_units)
-        batches = make_batches(
-            made.items, pad_id(lens), reading.batch_size, reading.pad_left, takes_positions(lens)
-        )
-        with tqdm(
-            total=len(made.items), desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet
-        ) as bar:
-            reader.read(lens, batches, reading.block_size, bar.update)
-        found.update(zip(mine, reader.tallies, strict=True))
-    return [found[scorer] for scorer in scorers], inputs
+def _corpus_facts(corpus: Corpus) -> dict[str, Any]:
+    return {
+        "files": [Path(path).name for path in corpus.paths],
+        "sha256": corpus.sha256,
+        "parser": corpus.parser,
+        "documents": len(corpus.documents),
+        "sentences": sum(len(document.sentences) for document in corpus.documents),
+        "words": corpus.n_words,
+        "mentions": sum(len(document.mentions) for document in corpus.documents),
+    }
 
 
-def pad_id(lens: Lens) -> int:
-    """Find the id that fills a batch up; the attention mask hides it, so any will do where there is none."""
-    return int(lens.tokenizer.pad_token_id or 0)
-
-
-def _because(inputs: Inputs) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in inputs.left_out.items()) or "it is empty"
-
-
-def _facts(
-    corpus: Corpus, inputs: Mapping[str, Inputs], tallies: Sequence[Tally], rules: Rules, settings: Settings
-) -> dict[str, Any]:
-    mentions = sum(len(document.mentions) for document in corpus.documents)
-    facts: dict[str, Any] = {
-        "corpus": {
-            "files": [Path(path).name for path in corpus.paths],
-            "sha256": corpus.sha256,
-            "documents": len(corpus.documents),
-            "sentences": sum(len(document.sentences) for document in corpus.documents),
-            "words": corpus.n_words,
-            "mentions": mentions,
-        },
-        "inputs": {
-            kind: {
-                "read": len(made.items),
-                "resampled": f"{made.n_units} {made.unit}s",
-                "left_out": dict(made.left_out),
-            }
-            for kind, made in inputs.items()
-        },
-        "margins": rules.all_margins(),
-        "evidence": asdict(settings),
+def _input_facts(
+    corpus: Corpus, inputs: Mapping[str, Inputs], tallies: Sequence[Tally]
+) -> dict[str, dict[str, Any]]:
+    facts: dict[str, dict[str, Any]] = {
+        kind: {
+            "read": len(made.items),
+            "resampled": f"{made.n_units} {made.unit}s",
+            "left_out": dict(made.left_out),
+        }
+        for kind, made in inputs.items()
     }
     for tally in tallies:
         if tally.scorer.tag == "coreference":
+            read = sum(len(item.mentions) for item in inputs["windows"].items)
             scored = int(tally.n[:, 0].sum())
-            facts["inputs"]["windows"]["mentions_scored"] = scored
-            facts["inputs"]["windows"]["mentions_without_antecedent"] = mentions - scored
+            facts["windows"]["mentions"] = {
+                "scored": scored,
+                "without an antecedent in their window": read - scored,
+                "in sentences left out": sum(len(d.mentions) for d in corpus.documents) - read,
+            }
     return facts
+
+
+__all__ = ["Classification", "Reading", "Scorer", "Settings", "Sources", "classify", "read_corpus"]

@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headlens.heads import Head, Site
 from headlens.scorers.base import Counts, Gold, Scorer
 from headlens.text.batches import Batch
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one measure comes down to.
+
+    Args:
+        measure: its name.
+        score: sums of scores, [unit, head].
+        n: decisions, [unit, head].
+        baseline: what the baseline gets, cross-fitted where it was chosen, [unit, head].
+        beaten: shares that the score must pass by the margin as well, [head, any number].
+    """
+
+    measure: str
+    score: Array
+    n: Array
+    baseline: Array
+    beaten: Array
 
 
 @dataclass(slots=True)
@@ -22,6 +45,7 @@ class Tally:
         score: sums of scores, [unit, measure, head], heads of all sites side by side.
         n: decisions, [unit, measure, site]; one site stands for all where they are the same everywhere.
         baseline: what each baseline gets right, [unit, measure, site, baseline].
+        chance: a baseline of each head's own, [unit, measure, head].
     """
 
     scorer: Scorer
@@ -29,6 +53,7 @@ class Tally:
     score: Tensor
     n: Tensor
     baseline: Tensor
+    chance: Tensor
 
     @classmethod
     def empty(cls, scorer: Scorer, sites: tuple[Site, ...], n_units: int, shared: bool) -> Tally:
@@ -43,15 +68,14 @@ class Tally:
         Returns:
             A tally of zeros, in float64.
         """
-        n_heads, n_sites, n_measures = sum(s.n_heads for s in sites), len(sites), len(scorer.measures)
-        n_sites = 1 if shared else n_sites
-        return cls(
-            scorer,
-            sites,
-            torch.zeros(n_units, n_measures, n_heads, dtype=torch.float64),
-            torch.zeros(n_units, n_measures, n_sites, dtype=torch.float64),
-            torch.zeros(n_units, n_measures, n_sites, scorer.n_baselines, dtype=torch.float64),
-        )
+        n_heads, n_measures = sum(site.n_heads for site in sites), len(scorer.measures)
+        n_sites = 1 if shared else len(sites)
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(n_units, n_measures, *shape, dtype=torch.float64)
+
+        baselines = zeros(n_sites, scorer.n_baselines)
+        return cls(scorer, sites, zeros(n_heads), zeros(n_sites), baselines, zeros(n_heads))
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -70,6 +94,8 @@ class Tally:
         first = sum(other.n_heads for other in self.sites[: self.sites.index(site)])
         heads = slice(first, first + site.n_heads)
         self.score[:, :, heads].index_add_(0, batch.units, counts.score.double().cpu())
+        if counts.chance is not None:
+            self.chance[:, :, heads].index_add_(0, batch.units, counts.chance.double().cpu())
         if counts.gold is not None:
             self._add_gold(self.sites.index(site), batch, counts.gold)
 
@@ -80,3 +106,46 @@ class Tally:
     def _add_gold(self, site: int, batch: Batch, gold: Gold) -> None:
         self.n[:, :, site].index_add_(0, batch.units, gold.n.double().cpu())
         self.baseline[:, :, site].index_add_(0, batch.units, gold.baseline.double().cpu())
+
+    def summaries(self) -> list[Summary]:
+        """Sum every measure up, against the baseline that does best on the other half of the units.
+
+        A baseline of each head's own is added to it.
+        """
+        sites = self.site_of_head.numpy()
+        found = []
+        for index, measure in enumerate(self.scorer.measures):
+            n = self.n[:, index].numpy()[:, sites]  # [unit, head]
+            baselines = self.baseline[:, index].numpy()  # [unit, site, baseline]
+            chosen = cross_fit(baselines)[:, sites] + self.chance[:, index].numpy()
+            beaten = np.zeros((len(sites), 0))
+            if self.scorer.beats_all:
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    beaten = baselines.sum(0)[sites] / n.sum(0)[:, None]
+            found.append(Summary(measure, self.score[:, index].numpy(), n, chosen, beaten))
+        return found
+
+
+def cross_fit(baselines: Array) -> Array:
+    """Choose the best baseline on each half of the units and count it on the other half.
+
+    Units take turns between the halves. Where a half has nothing to choose from, the best of all units
+    stands in, which can only make the baseline stronger.
+
+    Args:
+        baselines: what each baseline gets right, [unit, site, baseline].
+
+    Returns:
+        What the chosen one gets right, [unit, site].
+    """
+    if baselines.shape[2] == 1:
+        return baselines[..., 0]
+    chosen = np.empty(baselines.shape[:2])
+    half = np.arange(len(baselines)) % 2
+    overall = baselines.sum(axis=0)
+    for mine, other in ((0, 1), (1, 0)):
+        sums = baselines[half == other].sum(axis=0)  # [site, baseline]
+        best = np.where(sums.max(axis=1) > 0, sums.argmax(axis=1), overall.argmax(axis=1))
+        part = baselines[half == mine]
+        chosen[half == mine] = np.take_along_axis(part, best[None, :, None], axis=2)[..., 0]
+    return chosen

@@ -18,6 +18,7 @@ NAMES = (
     "rare-token",
     "broad",
 )
+SIZES = [(6, 12), (12, 12), (30, 9), (48, 25)]  # layers and heads of models that there are
 
 
 def tag_rows(layers, heads, stacks=("encoder",), tags=None):

@@ -33,6 +33,7 @@ WORDS = [
     *(f"name{i}" for i in range(NAMES)),
     *(f"alias{i}" for i in range(NAMES)),
 ]
+RARE = WORDS[WORDS.index("dep0") :]
 ID = {word: index for index, word in enumerate(WORDS)}
 
 
@@ -85,12 +86,29 @@ def reversed_arc() -> Looks:
     return [(keys, queries) for queries, keys in gold_arc()]
 
 
+def same_token() -> Looks:
+    return [(_token(word), _token(word)) for word in WORDS]
+
+
+def rare_words() -> Looks:
+    """Everything looks at rare words, at some of them a little more: two never tie."""
+    strengths = [(1 + i / 50) * _token(word) for i, word in enumerate(RARE)]
+    return [(_token(*WORDS), torch.stack(strengths).sum(0))]
+
+
 def same_entity() -> Looks:
     return [(_token(f"alias{i}"), _token(f"name{i}")) for i in range(NAMES)]
 
 
-def bert(heads: dict[int, Looks]) -> BertModel:
-    """A BERT of two layers: the heads of layer 0 as told (the others uniform), those of layer 1 at random."""
+def bert(heads: dict[int, Looks], uniform: bool = False) -> BertModel:
+    """A BERT of two layers: the heads of layer 0 as told (the others uniform), those of layer 1 at random.
+
+    Args:
+        heads: what each planted head looks at.
+        uniform: make the heads of layer 1 uniform, too. A head drawn at random has likes and dislikes among
+            words, and where few words make up most of a text it may shun them all, which is what a
+            rare-token head does.
+    """
     size = N_HEADS * WIDTH
     config = BertConfig(
         vocab_size=len(WORDS),
@@ -112,6 +130,38 @@ def bert(heads: dict[int, Looks]) -> BertModel:
         for layer, (weight, bias) in ((attention.query, query), (attention.key, key)):
             layer.weight.copy_(weight.T)
             layer.bias.copy_(bias)
+        if uniform:
+            model.encoder.layer[1].attention.self.query.weight.zero_()
+            model.encoder.layer[1].attention.self.query.bias.zero_()
+    return model
+
+
+def induction_gpt2(copies: float = 1.0) -> GPT2LMHeadModel:
+    """A GPT-2 whose head 1.0 looks for what came after the current token before, and raises its logit.
+
+    Head 0.0 looks at the previous token and writes which it was into free directions; head 1.0 compares
+    them with the current token. Head 0.1 looks at all copies of the current token.
+
+    Args:
+        copies: what head 1.0 writes is this many times the token it looks at; -1 lowers its logit.
+    """
+    model = gpt2({0: previous_token(), 1: same_token()})
+    size, words = N_HEADS * WIDTH, len(WORDS)
+    noted = words + N_POSITIONS  # where head 0.0 writes
+    one, two = (model.transformer.h[layer] for layer in (0, 1))
+    with torch.no_grad():
+        for block in (one, two):
+            block.mlp.c_proj.weight.zero_()
+            block.attn.c_attn.weight[:, 2 * size :] = 0
+            block.attn.c_proj.weight.zero_()
+        identity = torch.eye(words)
+        one.attn.c_attn.weight[:words, 2 * size : 2 * size + words] = identity
+        one.attn.c_proj.weight[:words, noted : noted + words] = 10 * identity
+        two.attn.c_attn.weight[:, : 2 * size].zero_()
+        two.attn.c_attn.weight[:words, :words] = SHARP * identity
+        two.attn.c_attn.weight[noted : noted + words, size : size + words] = SHARP * identity
+        two.attn.c_attn.weight[:words, 2 * size : 2 * size + words] = identity
+        two.attn.c_proj.weight[:words, :words] = copies * identity
     return model
 
 
@@ -164,6 +214,23 @@ def _projections(heads: dict[int, Looks], size: int) -> tuple[tuple[torch.Tensor
                 weight[: len(look[side]), head * WIDTH + column] = scale * look[side]
         made.append((weight * deviation, mean * weight.sum(0)))
     return tuple(made)
+
+
+def rare_text(seed: int = 0, n_documents: int = 14) -> str:
+    """CoNLL-U of sentences of common words with two rare ones, the rarest of the corpus, anywhere."""
+    rng = random.Random(seed)
+    lines = []
+    for document in range(n_documents):
+        lines.append(f"# newdoc id = d{document}")
+        for _ in range(4):
+            words = [rng.choice([".", "and"]) for _ in range(12)]
+            for word in rng.sample(RARE, 2):
+                words.insert(rng.randint(0, len(words)), word)
+            lines += [
+                f"{number}\t{word}\t{word}\tNOUN\t_\t_\t_\t_\t_\t_" for number, word in enumerate(words, 1)
+            ]
+            lines.append("")
+    return "\n".join(lines) + "\n"
 
 
 def corpus_text(seed: int = 0, n_documents: int = 14) -> str:

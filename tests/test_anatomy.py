@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from families import ALL, BY_INTERFACE, build
 
+from families import ALL, BY_INTERFACE, build
 from headlens.anatomy import Anatomy, _layers, examine
 from headlens.describe import sketch
 from headlens.errors import ModelError

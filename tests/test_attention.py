@@ -6,9 +6,9 @@ import threading
 
 import pytest
 import torch
-from families import ALL, BY_INTERFACE, batch, build
 
 import headlens
+from families import ALL, BY_INTERFACE, batch, build
 from headlens.heads import Site
 
 SIZES = [1, 5, None]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import planted
 import pytest
-import real
 import torch
-from families import build
 
 import headlens
+import planted
+import real
+from families import build
 from headlens.classification import Reading, read_corpus
 from headlens.errors import CorpusError, InputError
+from headlens.scorers import SCORERS
 from headlens.text.conllu import read_conllu
 from headlens.text.corpus import Corpus, Document
 
@@ -144,7 +145,8 @@ class TestErrors:
         with pytest.raises(InputError) as error:
             headlens.classify(minilm, tags=["syntax"])
         assert str(error.value) == (
-            "There is no tag 'syntax'. Choose from: positional, delimiter, syntactic, coreference."
+            "There is no tag 'syntax'. Choose from: positional, delimiter, syntactic, coreference, semantic, "
+            "induction, duplicate-token, rare-token, broad."
         )
 
     def test_no_trees(self, minilm, tmp_path):
@@ -156,7 +158,7 @@ class TestErrors:
             "syntactic out of --tags."
         )
         found = headlens.classify(minilm, path)  # the other tags can do without
-        assert set(found.scores["tag"]) == {"positional", "delimiter"}
+        assert set(found.scores["tag"]) == set(SCORERS) - {"syntactic", "coreference"}
 
     def test_nothing_fits(self, minilm, tmp_path):
         words = "\n".join(f"{i}\tdog\tdog\tNOUN\t_\t_\t{i - 1}\troot\t_\t_" for i in range(1, 10))

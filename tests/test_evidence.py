@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from handmade import site
+from headlens.scorers.induction import Induction
 
 import headlens
+from handmade import site
 from headlens.errors import InputError
-from headlens.evidence import Settings, cross_fit, score_table
+from headlens.evidence import Settings, score_table
 from headlens.scorers.coreference import Coreference
 from headlens.scorers.delimiter import Delimiter
 from headlens.scorers.positional import Positional
 from headlens.scorers.syntactic import FARTHEST, Syntactic
 from headlens.tables import SCORES, TAGS
-from headlens.tags import Rules, tag_table
-from headlens.tally import Tally
+from headlens.tags import margins_in_force, tag_table
+from headlens.tally import Tally, cross_fit
 
 
 def made(scorer, score, n, baseline) -> Tally:
@@ -46,7 +47,7 @@ def test_cross_fit_of_a_half_that_saw_nothing_uses_the_best_of_all():
 
 def test_score_baseline_and_effect_are_ratios_of_sums():
     tally = made(Delimiter(), [[3], [1], [5]], [4, 2, 10], [[1], [1], [2]])
-    row = score_table([tally], Rules(), Settings(min_n=2)).iloc[0]
+    row = score_table([tally], {}, Settings(min_n=2)).iloc[0]
     assert row["score"] == pytest.approx(9 / 16)
     assert row["baseline"] == pytest.approx(4 / 16)
     assert row["effect"] == pytest.approx(5 / 16)
@@ -55,7 +56,7 @@ def test_score_baseline_and_effect_are_ratios_of_sums():
 
 
 def test_columns():
-    table = score_table([made(Delimiter(), [[1], [1]], [2, 2], [[0], [0]])], Rules(), Settings())
+    table = score_table([made(Delimiter(), [[1], [1]], [2, 2], [[0], [0]])], {}, Settings())
     assert list(table.columns) == SCORES
     assert list(tag_table(table).columns) == TAGS
 
@@ -63,16 +64,16 @@ def test_columns():
 def test_few_decisions_are_written_but_not_tested():
     units = 20
     tally = made(Delimiter(), np.full((units, 1), 0.95), np.ones(units), np.full((units, 1), 0.1))
-    row = score_table([tally], Rules(), Settings(min_n=30)).iloc[0]
+    row = score_table([tally], {}, Settings(min_n=30)).iloc[0]
     assert row["score"] == pytest.approx(0.95)
     assert np.isnan(row["p_value"])
     assert np.isnan(row["q_value"])
     assert not row["tagged"]
-    assert score_table([tally], Rules(), Settings(min_n=20)).iloc[0]["tagged"]
+    assert score_table([tally], {}, Settings(min_n=20)).iloc[0]["tagged"]
 
 
 def test_not_measured_is_nan_and_no_tag():
-    table = score_table([made(Delimiter(), [[0], [0]], [0, 0], [[0], [0]])], Rules(), Settings())
+    table = score_table([made(Delimiter(), [[0], [0]], [0, 0], [[0], [0]])], {}, Settings())
     assert table[["score", "baseline", "effect", "p_value", "q_value"]].isna().all().all()
     assert not table["tagged"].any()
     assert (tag_table(table)["tags"] == "").all()
@@ -99,7 +100,7 @@ def test_margins(scorer, measure, share, baseline, expected):
     tally = made(
         scorer, 100 * (share + noise - noise.mean()), np.full(units, 100), np.full((units, 1), 100 * baseline)
     )
-    row = score_table([tally], Rules(), Settings()).iloc[0]
+    row = score_table([tally], {}, Settings()).iloc[0]
     assert row["measure"] == measure
     assert row["tagged"] == expected
 
@@ -110,7 +111,7 @@ def test_coreference_must_beat_both_baselines_overall():
     even = np.arange(units) % 2 == 0
     nearest, same = np.where(even, 80, 0), np.where(even, 0, 70)
     tally = made(Coreference(), np.full((units, 1), 42), np.full(units, 100), np.stack([nearest, same], 1))
-    row = score_table([tally], Rules(), Settings()).iloc[0]
+    row = score_table([tally], {}, Settings()).iloc[0]
     assert row["baseline"] == 0
     assert row["effect"] == pytest.approx(0.42)
     assert not row["tagged"]  # 0.42 is not 0.05 above the nearest mention's 0.40
@@ -122,16 +123,16 @@ def test_false_discoveries_are_controlled_within_a_tag_and_among_its_grounds():
     score = rng.normal(0.3, 0.2, (units, heads)) * 10
     score[:, :5] += 3
     syntactic = made(Syntactic(("obj",)), score, np.full(units, 10), np.full((units, 1), 3))
-    table = score_table([syntactic], Rules(), Settings())
+    table = score_table([syntactic], {}, Settings())
     obj = table[table["measure"] == "obj:dependent->head"]
     from scipy.stats import false_discovery_control
 
     assert np.allclose(obj["q_value"], false_discovery_control(obj["p_value"]))
     assert set(obj.index[obj["tagged"]]) == set(obj.index[:5])
     punct = made(Syntactic(("punct",)), score, np.full(units, 10), np.full((units, 1), 3))
-    assert score_table([punct], Rules(), Settings())["q_value"].isna().all()
+    assert score_table([punct], {}, Settings())["q_value"].isna().all()
     delimiter = made(Delimiter(), score, np.full(units, 10), np.full((units, 1), 3))
-    both = score_table([syntactic, delimiter], Rules(), Settings())
+    both = score_table([syntactic, delimiter], {}, Settings())
     assert np.allclose(both[both["measure"] == "obj:dependent->head"]["q_value"], obj["q_value"])
 
 
@@ -140,9 +141,7 @@ def test_the_best_offset_explains_a_positional_head_away():
     right = np.full((units, 1), 9.0)
     offsets = np.zeros((units, 2 * FARTHEST + 1))
     offsets[:, FARTHEST + 1] = 9
-    row = score_table(
-        [made(Syntactic(("det",)), right, np.full(units, 10), offsets)], Rules(), Settings()
-    ).iloc[0]
+    row = score_table([made(Syntactic(("det",)), right, np.full(units, 10), offsets)], {}, Settings()).iloc[0]
     assert (row["score"], row["baseline"], row["effect"]) == (0.9, 0.9, 0.0)
     assert not row["tagged"]
 
@@ -151,7 +150,7 @@ def test_strongest_evidence_comes_first():
     units = np.full(40, 100)
     first = made(Delimiter(), np.full((40, 1), 65), units, np.full((40, 1), 10))
     second = made(Syntactic(("obj",)), np.full((40, 1), 95), units, np.full((40, 1), 30))
-    tags = tag_table(score_table([first, second], Rules(), Settings()))
+    tags = tag_table(score_table([first, second], {}, Settings()))
     assert tags["tags"].tolist() == ["syntactic;delimiter"]
     assert tags["evidence"].tolist() == [
         "syntactic: obj:dependent->head 0.95 against 0.30 (n=4000); "
@@ -160,17 +159,28 @@ def test_strongest_evidence_comes_first():
 
 
 def test_margins_can_be_set_and_are_checked():
-    rules = Rules({"special": 0.3})
-    assert rules.of("delimiter", "special").margin == 0.3
-    assert rules.of("positional", "mass@+1").margin == 0.5
-    assert rules.of("syntactic", "nsubj:dependent->head").margin == 0.1
-    assert rules.of("coreference", "antecedent@words:pronoun").margin == 0.05
+    units = np.full(40, 100)
+    tally = made(Delimiter(), np.full((40, 1), 45), units, np.full((40, 1), 10))
+    assert not score_table([tally], {}, Settings()).iloc[0]["tagged"]
+    assert score_table([tally], {"special": 0.4}, Settings()).iloc[0]["tagged"]
+    assert margins_in_force({"special": 0.4})["special"] == 0.4
+    assert margins_in_force({})["mass"] == 0.5
     with pytest.raises(InputError) as error:
-        Rules({"speshul": 0.3})
+        margins_in_force({"speshul": 0.3})
     assert str(error.value) == (
         "There is no margin 'speshul'. Choose one of: argmax, mass, special, punctuation, first-token, "
-        "syntactic, coreference."
+        "syntactic, coreference, semantic, prefix-matching, copying, duplicate-token, rare-token, entropy."
     )
+
+
+@pytest.mark.parametrize(("copying", "expected"), [(0.5, True), (-0.5, False), (None, True)])
+def test_induction_needs_copying_where_it_can_be_measured(copying, expected):
+    tally = made(Induction(), np.full((40, 1), 80), np.full(40, 100), np.full((40, 1), 5))
+    if copying is not None:
+        tally.score[:, 1] = 2 * copying
+        tally.n[:, 1] = 2
+    table = score_table([tally], {}, Settings())
+    assert table["tagged"].tolist() == [expected, False]
 
 
 def test_public_names():

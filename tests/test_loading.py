@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from families import build
 from huggingface_hub import constants
 from transformers import AutoModel, BertConfig, BertForMaskedLM, BertModel
 
 import headlens
+from families import build
 from headlens.errors import ModelError
 from headlens.limits import longest_input
 from headlens.loading import find, load_model, model_class, pick_device, read_config

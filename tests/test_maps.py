@@ -1,13 +1,13 @@
 import dataclasses
 
-import families
 import pandas as pd
 import pytest
 import torch
-import toys
 from torch.testing import assert_close
 
+import families
 import headlens
+import toys
 from headlens.errors import InputError, SelectorError
 from headlens.heads import Head
 from headlens.maps import AttentionMaps, attention_maps

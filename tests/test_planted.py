@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import planted
 import pytest
 
 import headlens
+import planted
+from headlens.classification import Sources
 from headlens.heads import Head
 from headlens.text.conllu import read_conllu
 
@@ -51,6 +52,42 @@ def test_bert(corpus):
     assert row(found, 3, "antecedent").score == 1
     assert row(found, 3, "antecedent:proper").n == 42
     assert row(found, 3, "antecedent@words").score == 1
+
+
+@pytest.mark.parametrize(("copies", "expected"), [(1.0, {Head("decoder", 1, 0)}), (-1.0, set())])
+def test_induction_and_duplicate_token(copies, expected):
+    lens = headlens.load(planted.induction_gpt2(copies), planted.tokenizer(special=False))
+    found = headlens.classify(lens, tags=["induction", "duplicate-token"])
+    assert tagged(found, "induction") == expected
+    assert tagged(found, "duplicate-token") == {Head("decoder", 0, 1)}
+    scores = found.scores.set_index(["layer", "head", "measure"])["score"]
+    assert scores[1, 0, "prefix-matching"] > 0.9
+    assert scores[1, 0, "copying"] == pytest.approx(copies, abs=1e-3)
+    assert scores[0, 1, "duplicate-token"] == pytest.approx((1 / 2 + 2 / 3) / 2, abs=1e-3)
+
+
+def test_rare_token(tmp_path):
+    path = tmp_path / "rare.conllu"
+    path.write_text(planted.rare_text(), encoding="utf-8")
+    heads = {1: planted.previous_token(), 3: planted.rare_words()}
+    lens = headlens.load(planted.bert(heads, uniform=True), planted.tokenizer())
+    found = headlens.classify(lens, path, ["rare-token", "broad"])
+    assert tagged(found, "rare-token") == {Head("encoder", 0, 3)}
+    assert row(found, 3, "rare-token").score == 1
+    uniform = {Head("encoder", 0, head) for head in (0, 2, 4, 5)}
+    assert tagged(found, "broad") == uniform | {Head("encoder", 1, head) for head in range(6)}
+    assert row(found, 0, "entropy").score == pytest.approx(1)
+
+
+def test_semantic(corpus, tmp_path):
+    table = tmp_path / "relations.tsv"
+    table.write_text("".join(f"dep{i}\ttop{i}\n" for i in range(planted.PAIRS)), encoding="utf-8")
+    heads = {2: planted.gold_arc(), 4: planted.same_entity(), 0: planted.previous_token()}
+    lens = headlens.load(planted.bert(heads), planted.tokenizer())
+    found = headlens.classify(lens, corpus, ["semantic"], sources=Sources(relations=table))
+    assert tagged(found, "semantic") == {Head("encoder", 0, 2)}
+    # half of the pairs are read from the other side, where the head does not look
+    assert row(found, 2, "related").score == pytest.approx(0.5, abs=0.05)
 
 
 def test_gpt2(corpus):

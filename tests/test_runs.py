@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import build
 
 import headlens
+from families import build
 from headlens import runs
 from headlens.errors import RunError
 from headlens.lens import Lens

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-import families
-import real
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+import families
 import headlens
+import real
 from headlens import Lens, Site
 from headlens.maps import AttentionMaps
 from headlens.text.reading import Axis

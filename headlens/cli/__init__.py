@@ -13,6 +13,7 @@ COMMANDS = {
     "describe": "headlens.cli.describe",
     "view": "headlens.cli.view",
     "classify": "headlens.cli.classify",
+    "compare": "headlens.cli.compare",
     "ablate": "headlens.cli.ablate",
     "demo": "headlens.cli.demo",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog="Examples:  headlens classify minilm --out runs/minilm  |  "
-    "headlens classify ./my-bert --corpus en_gum-ud-dev.conllu --tags syntactic,coreference --out runs/gum"
+    "headlens classify ./my-bert --corpus dev.conllu --tags syntactic,coreference --out runs/dev  |  "
+    "headlens classify gpt2 --tags induction,duplicate-token --out runs/gpt2"
 )
 @click.argument("model")
 @click.option(
@@ -24,10 +25,24 @@ if TYPE_CHECKING:
     "corpora",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="CoNLL-U file with trees, and Entity marks for coreference; several are read as one.  "
-    "[default: the bundled English sample]",
+    help="File or folder: CoNLL-U with trees (and Entity marks for coreference), CoNLL-2012, LitBank, or "
+    "plain text; several are read as one.  [default: the bundled English sample]",
+)
+@click.option(
+    "--parser", metavar="spacy:NAME", help="Parse plain text with this spaCy pipeline (silver trees)."
 )
 @click.option("--tags", help="Which tags to look for, joined by commas.  [default: all the corpus allows]")
+@click.option(
+    "--relations",
+    type=click.Path(path_type=Path),
+    help="Related words for semantic heads, two to a line with a tab between.  [default: the nearest "
+    "neighbours in the model's input embeddings]",
+)
+@click.option(
+    "--frequencies",
+    type=click.Path(path_type=Path),
+    help="Words and their frequencies for rare-token heads, with a tab between.  [default: from the corpus]",
+)
 @click.option(
     "--margin",
     "margins",
@@ -44,7 +59,10 @@ if TYPE_CHECKING:
 def command(
     model: str,
     corpora: tuple[Path, ...],
+    parser: str | None,
     tags: str | None,
+    relations: Path | None,
+    frequencies: Path | None,
     margins: tuple[str, ...],
     min_n: int,
     block_size: int | None,
@@ -54,43 +72,49 @@ def command(
     """Score every head of MODEL on a corpus, and tag those whose scores are evidence.
 
     Writes scores.csv (every measure of every head, with baseline, interval and q-value), tags.csv (the
-    tags of each head) and run.json (everything needed to do it again).
+    tags of each head), figures/ and run.json (everything needed to do it again).
     """
     from headlens import runs
-    from headlens.classification import Reading, classify, read_corpus
-    from headlens.evidence import Settings
+    from headlens.classification import Reading, Settings, Sources, check_tags, classify, read_corpus
+    from headlens.tags import margins_in_force
 
     clock = runs.Clock.start()
-    shares = _margins(margins)
-    runs.prepare(out)
-    corpus = read_corpus(corpora or None)  # a broken file is told before a large model is loaded
-    lens = options.load(model)
-    reading = Reading(options.batch_size, options.max_length, block_size, quiet=options.quiet)
     wanted = [tag.strip() for tag in tags.split(",")] if tags else None
+    check_tags(wanted)  # what can be told now is told before a large model is loaded
+    shares = _margins(margins)
+    margins_in_force(shares)
+    runs.prepare(out)
+    corpus = read_corpus(corpora or None, parser)
+    lens = options.load(model)
     found = classify(
         lens,
         corpus,
         wanted,
         margins=shares,
         settings=Settings(min_n=min_n, seed=options.seed),
-        reading=reading,
+        reading=Reading(options.batch_size, options.max_length, block_size, quiet=options.quiet),
+        sources=Sources(relations, frequencies),
     )
-    told = {"corpus": [str(path) for path in corpora] or "bundled sample", "tags": tags, "out": str(out)}
-    save(out, found, runs.record("classify", lens, {**told, "model_options": options}, found.facts, clock))
+    said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
+    save(out, found, runs.record("classify", lens, said, found.facts, clock))
     if not corpora:
         click.echo(
             "No --corpus was given: these are results for the small English sample of headlens.", err=True
         )
+    if corpus.parser:
+        click.echo(f"Trees are silver: a parse by {corpus.parser}, not checked by people.", err=True)
     click.echo(summary(lens, found))
-    click.echo(f"\nWrote {out / 'tags.csv'}, {out / 'scores.csv'} and {out / 'run.json'}.")
+    click.echo(f"\nWrote {out / 'tags.csv'}, {out / 'scores.csv'}, {out / 'run.json'} and {out / 'figures'}.")
 
 
-def save(out: Path, found: Classification, run: dict[str, object]) -> None:
-    """Write the tables and the record of a run."""
+def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
+    """Write the tables, the figures and the record of a run."""
     from headlens import runs, tables
+    from headlens.report.classify import save_figures
 
     tables.write_csv(found.scores, out / "scores.csv", tables.SCORES)
     tables.write_csv(found.tags, out / "tags.csv", tables.TAGS)
+    save_figures(found.scores, found.tags, out, run["model"]["name"])
     runs.save(out, run)
 
 

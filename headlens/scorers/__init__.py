@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from headlens.scorers.base import Scorer
+from headlens.scorers.broad import Broad
 from headlens.scorers.coreference import Coreference
 from headlens.scorers.delimiter import Delimiter
+from headlens.scorers.duplicate import DuplicateToken
+from headlens.scorers.induction import Induction
 from headlens.scorers.positional import Positional
+from headlens.scorers.rare_token import RareToken
+from headlens.scorers.semantic import Semantic
 from headlens.scorers.syntactic import Syntactic
-from headlens.text.corpus import Corpus
 
-SCORERS: Mapping[str, Callable[[Corpus], Scorer]] = {
-    "positional": lambda corpus: Positional(),
-    "delimiter": lambda corpus: Delimiter(),
-    "syntactic": lambda corpus: Syntactic.of(sentence for _, sentence in corpus.sentences),
-    "coreference": lambda corpus: Coreference(),
+SCORERS: dict[str, type[Scorer]] = {
+    scorer.tag: scorer
+    for scorer in (
+        Positional,
+        Delimiter,
+        Syntactic,
+        Coreference,
+        Semantic,
+        Induction,
+        DuplicateToken,
+        RareToken,
+        Broad,
+    )
 }
-"""What makes the scorer of each tag for a corpus."""
+"""The scorer of each tag."""

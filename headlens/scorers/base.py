@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headlens.attention import Block
 from headlens.heads import Site
+from headlens.lens import Lens
 from headlens.text.batches import Batch
+from headlens.text.corpus import Corpus
+
+if TYPE_CHECKING:
+    from headlens.tally import Summary, Tally
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a scorer may be made from.
+
+    Args:
+        lens: the model.
+        corpus: the corpus.
+        relations: file of related words for semantic heads; the model's own embeddings by default.
+        frequencies: file of word frequencies; those of the corpus by default.
+        seed: of everything drawn at random.
+    """
+
+    lens: Lens
+    corpus: Corpus
+    relations: Path | None = None
+    frequencies: Path | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +65,12 @@ class Counts:
     Args:
         score: sums over the decisions, [input, measure, head].
         gold: the decisions, where they depend on what this site may see; None where `Scorer.gold` knows.
+        chance: a baseline that differs from head to head, [input, measure, head], where there is one.
     """
 
     score: Tensor
     gold: Gold | None = None
+    chance: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -101,33 +134,82 @@ class WordView:
     batch: Batch
 
 
-class Scorer(Protocol):
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a measure must reach to be a ground for a tag, besides an interval above 0 and q below 0.05.
+
+    Args:
+        on: whether the score itself or its effect over the baseline is held against the margin.
+        margin: a share, 0..1.
+        ground: whether the measure is a ground for the tag at all.
+        strict: whether the margin must be passed, not only reached.
+        besides: another measure of the tag that must be above 0, where it can be taken.
+    """
+
+    on: Literal["score", "effect"]
+    margin: float
+    ground: bool = True
+    strict: bool = False
+    besides: str | None = None
+
+    def met(self, score: Array, effect: Array) -> NDArray[np.bool_]:
+        """Tell which heads reach the margin, [head]; NaN reaches nothing."""
+        value = score if self.on == "score" else effect
+        reached = value > self.margin if self.strict else value >= self.margin
+        return reached & self.ground
+
+
+class Scorer(ABC):
     """A way of scoring heads: a frozen record of parameters that is called with what a head attends to.
+
+    A subclass says at least `tag`, `rules` and `measures`, and how it counts.
 
     Attributes:
         tag: the tag that its measures are evidence for.
-        measures: names of what it measures, in order.
-        reads: whether it is shown sentences or windows of several sentences.
+        rules: what each measure must reach, by its name before any @ or :, or one rule by the tag's name.
+        reads: what it is shown: "sentences", "windows" of several sentences, or "repeats" (random tokens,
+            repeated).
         level: whether it is called with a `TokenView` for every block or a `WordView` for every site.
+        needs: what the corpus must have for it: "trees", "entities", "parts of speech".
         n_baselines: how many baselines its scores are held against; the best is chosen by cross-fitting.
+        beats_all: whether a head must beat every baseline by the margin, not only the chosen one.
     """
 
+    tag: ClassVar[str]
+    rules: ClassVar[Mapping[str, Rule]]
+    reads: ClassVar[Literal["sentences", "windows", "repeats"]] = "sentences"
+    level: ClassVar[Literal["tokens", "words"]] = "tokens"
+    needs: ClassVar[tuple[str, ...]] = ()
+    n_baselines: ClassVar[int] = 1
+    beats_all: ClassVar[bool] = False
+
+    @classmethod
+    def make(cls, context: Context) -> Scorer:
+        """Make the scorer for a model and a corpus."""
+        return cls()
+
     @property
-    def tag(self) -> str: ...  # noqa: D102
-    @property
-    def measures(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def reads(self) -> Literal["sentences", "windows"]: ...  # noqa: D102
-    @property
-    def level(self) -> Literal["tokens", "words"]: ...  # noqa: D102
-    @property
-    def n_baselines(self) -> int: ...  # noqa: D102
+    @abstractmethod
+    def measures(self) -> tuple[str, ...]:
+        """Names of what it measures, in order."""
+
+    def rule(self, measure: str) -> tuple[str, Rule]:
+        """Find the rule of a measure, and its name."""
+        stem = measure.partition("@")[0].partition(":")[0]
+        name = stem if stem in self.rules else self.tag
+        return name, self.rules[name]
 
     def gold(self, batch: Batch) -> Gold | None:
         """Count the decisions of a batch, where they are the same for every site; else None."""
+        return None
 
-    def __call__(self, view: TokenView | WordView) -> Counts:
-        """Score the heads of one site on one batch."""
+    @abstractmethod
+    def __call__(self, view: Any) -> Counts:
+        """Score the heads of one site on one batch, or on one block of its queries."""
+
+    def summarise(self, tally: Tally) -> list[Summary]:
+        """Turn the sums of a whole corpus into what evidence is drawn from, one entry per measure."""
+        return tally.summaries()
 
 
 def unique_argmax(weights: Tensor) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from headlens.scorers.base import Counts, Gold, TokenView, WordView, unique_argmax
+from headlens.scorers.base import Counts, Gold, Rule, Scorer, WordView, unique_argmax
 from headlens.text.batches import Batch
 from headlens.text.inputs import Item
 
@@ -48,7 +49,7 @@ class _Decisions:
 
 
 @dataclass(frozen=True, slots=True)
-class Coreference:
+class Coreference(Scorer):
     """Share of mentions whose head word attends most to a mention of the same entity.
 
     ``antecedent``: among the head words of earlier mentions in the same window (Clark et al. 2019);
@@ -57,10 +58,13 @@ class Coreference:
     both: the nearest earlier mention, and the nearest with the same head word.
     """
 
-    tag = "coreference"
+    tag: ClassVar[str] = "coreference"
+    rules: ClassVar[Mapping[str, Rule]] = {"coreference": Rule("effect", 0.05)}
     reads: ClassVar[Literal["windows"]] = "windows"
     level: ClassVar[Literal["words"]] = "words"
-    n_baselines = 2
+    needs: ClassVar[tuple[str, ...]] = ("entities",)
+    n_baselines: ClassVar[int] = 2
+    beats_all: ClassVar[bool] = True
     measures = tuple(
         f"antecedent{among}{kind}"
         for among in ("", "@words")
@@ -74,9 +78,8 @@ class Coreference:
         baseline = found.by_measure(found.baselines, len(batch.items))
         return Gold(n.repeat(1, 2), baseline.repeat(1, 2, 1))
 
-    def __call__(self, view: TokenView | WordView) -> Counts:
+    def __call__(self, view: WordView) -> Counts:
         """Score one site."""
-        assert isinstance(view, WordView)
         found = view.batch.once(_decisions)
         device = view.weights.device
         rows = view.weights[found.inputs.to(device), :, found.heads.to(device)]  # [mention, head, word]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 
-from headlens.scorers.base import Counts, Gold, TokenView, WordView
-from headlens.text.batches import Batch
+from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
 
 
 @dataclass(frozen=True, slots=True)
-class Delimiter:
+class Delimiter(Scorer):
     """Mean weight on special tokens, on punctuation, and on the first token (the attention sink).
 
     A query counts for a kind of token where it may see at least one. Baseline: the share of those tokens
@@ -21,18 +21,16 @@ class Delimiter:
     there is often a way of doing nothing, so the tag does not say that the head matters.
     """
 
-    tag = "delimiter"
+    tag: ClassVar[str] = "delimiter"
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "special": Rule("score", 0.6, strict=True),
+        "punctuation": Rule("score", 0.6, strict=True),
+        "first-token": Rule("score", 0.3, strict=True),
+    }
     measures = ("special", "punctuation", "first-token")
-    reads: ClassVar[Literal["sentences"]] = "sentences"
-    level: ClassVar[Literal["tokens"]] = "tokens"
-    n_baselines = 1
 
-    def gold(self, batch: Batch) -> Gold | None:
-        """None: what a query may see depends on the site."""
-
-    def __call__(self, view: TokenView | WordView) -> Counts:
+    def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        assert isinstance(view, TokenView)
         batch = view.batch
         kinds = torch.stack(
             [view.keys(mask) for mask in (batch.special, batch.punctuation, batch.first)], dim=-1

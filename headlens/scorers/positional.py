@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 
-from headlens.scorers.base import Counts, Gold, TokenView, WordView, unique_argmax
-from headlens.text.batches import Batch
+from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView, unique_argmax
 
 
 @dataclass(frozen=True, slots=True)
-class Positional:
+class Positional(Scorer):
     """Share of queries whose largest weight falls on one offset, and mean weight there, for each offset.
 
     A query counts for an offset where it may see a token there: the first token has no previous one, and a
@@ -26,10 +26,11 @@ class Positional:
     """
 
     offsets: tuple[int, ...] = tuple(range(-5, 6))
-    tag = "positional"
-    reads: ClassVar[Literal["sentences"]] = "sentences"
-    level: ClassVar[Literal["tokens"]] = "tokens"
-    n_baselines = 1
+    tag: ClassVar[str] = "positional"
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "argmax": Rule("score", 0.9),
+        "mass": Rule("score", 0.5, strict=True),
+    }
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -37,12 +38,8 @@ class Positional:
         names = [f"{offset:+d}" if offset else "0" for offset in self.offsets]
         return (*(f"argmax@{name}" for name in names), *(f"mass@{name}" for name in names))
 
-    def gold(self, batch: Batch) -> Gold | None:
-        """None: what a query may see depends on the site."""
-
-    def __call__(self, view: TokenView | WordView) -> Counts:
+    def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        assert isinstance(view, TokenView)
         pattern, n_keys = view.pattern, view.pattern.shape[-1]
         offsets = torch.tensor(self.offsets, device=pattern.device)
         keys = view.queries[:, None] + offsets  # [query, offset]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from headlens.scorers.base import Counts, Gold, TokenView, WordView, unique_argmax
+from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView, unique_argmax
 from headlens.text.batches import Batch, pad
 from headlens.text.corpus import Sentence
 
@@ -19,7 +19,7 @@ NO_GROUND = frozenset({"punct", "root", "dep", "goeswith", "orphan", "reparandum
 
 
 @dataclass(frozen=True, slots=True)
-class Syntactic:
+class Syntactic(Scorer):
     """For every relation, the share of dependents that the head of attention connects with their head.
 
     ``nsubj:dependent->head``: the word that the dependent attends to most, itself and special tokens aside,
@@ -33,10 +33,16 @@ class Syntactic:
     """
 
     relations: tuple[str, ...]
-    tag = "syntactic"
-    reads: ClassVar[Literal["sentences"]] = "sentences"
+    tag: ClassVar[str] = "syntactic"
+    rules: ClassVar[Mapping[str, Rule]] = {"syntactic": Rule("effect", 0.10)}
     level: ClassVar[Literal["words"]] = "words"
-    n_baselines = 2 * FARTHEST + 1
+    needs: ClassVar[tuple[str, ...]] = ("trees",)
+    n_baselines: ClassVar[int] = 2 * FARTHEST + 1
+
+    @classmethod
+    def make(cls, context: Context) -> Syntactic:
+        """Score all relations that occur in the corpus."""
+        return cls.of(sentence for _, sentence in context.corpus.sentences)
 
     @classmethod
     def of(cls, sentences: Iterable[Sentence]) -> Syntactic:
@@ -54,6 +60,11 @@ class Syntactic:
             *(f"{relation}:head->dependent" for relation in self.relations),
         )
 
+    def rule(self, measure: str) -> tuple[str, Rule]:
+        """Find the rule of a relation; some are no ground for the tag."""
+        rule = self.rules[self.tag]
+        return self.tag, replace(rule, ground=measure.partition(":")[0] not in NO_GROUND)
+
     def gold(self, batch: Batch) -> Gold:
         """Count dependents by relation, and how many of them each offset gets right."""
         heads, relations = batch.once(self._tree)  # [input, word], [input, word, relation]
@@ -63,9 +74,8 @@ class Syntactic:
         right = relations.transpose(1, 2) @ hits  # [input, relation, offset]
         return Gold(relations.sum(1).repeat(1, 2), right.repeat(1, 2, 1))
 
-    def __call__(self, view: TokenView | WordView) -> Counts:
+    def __call__(self, view: WordView) -> Counts:
         """Score one site."""
-        assert isinstance(view, WordView)
         heads, relations = view.batch.once(self._tree)
         heads, relations = heads.to(view.weights.device), relations.to(view.weights.device)
         weights = view.weights.clone()

@@ -6,11 +6,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from families import build
 from scipy import stats
-from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 
 import headlens
+from families import build
 from headlens.ablation.conditions import SWEEPS
 from headlens.ablation.importance import ranked
 from headlens.ablation.modes import MODES
@@ -20,6 +19,7 @@ from headlens.benchmarks.inputs import Options
 from headlens.errors import InputError, RunError
 from headlens.heads import Head
 from headlens.tables import ABLATION, IMPORTANCE
+from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 
 
 def lens_of(family: str, **options):

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import build
-from real import smollm2
-from toytext import toy_text, toy_tokenizer, write_lines
 
 import headlens
+from families import build
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import open_benchmark, sample_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.benchmarks.windows import windows
 from headlens.errors import InputError, ModelError
+from real import smollm2
+from toytext import toy_text, toy_tokenizer, write_lines
 
 CAUSAL = ["gpt2", "llama", "gpt_neox", "bloom", "mistral"]
 MASKED = ["bert", "roberta", "modernbert", "deberta_v2"]

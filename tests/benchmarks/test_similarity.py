@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from families import build
 from scipy import stats
-from toytext import toy_pairs, toy_text, toy_tokenizer, write_pairs
 
 import headlens
+from families import build
 from headlens.benchmarks.base import KINDS, SAMPLE, open_benchmark, sample_benchmark
 from headlens.benchmarks.inputs import Options, longest_input
 from headlens.errors import InputError, ModelError
+from toytext import toy_pairs, toy_text, toy_tokenizer, write_pairs
 
 
 def lens_of(family: str):

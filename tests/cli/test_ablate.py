@@ -5,11 +5,11 @@ import json
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from families import build
-from toytext import toy_pairs, toy_tokenizer, write_pairs
 
+from families import build
 from headlens.cli import main
 from headlens.tables import ABLATION, IMPORTANCE
+from toytext import toy_pairs, toy_tokenizer, write_pairs
 
 FILES = ["ablation.csv", "figures", "importance.csv", "run.json", "units"]
 

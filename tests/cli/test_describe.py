@@ -10,9 +10,9 @@ import click
 import pytest
 import transformers
 from click.testing import CliRunner
-from families import build
 
 import headlens.describe
+from families import build
 from headlens import cli
 from headlens.anatomy import examine
 from headlens.describe import table

@@ -1,10 +1,10 @@
 import pandas as pd
 import pytest
-import real
-import toys
 from click.testing import CliRunner
 
 import headlens
+import real
+import toys
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
 

@@ -7,12 +7,12 @@ import matplotlib
 import matplotlib._pylab_helpers
 import numpy as np
 import pytest
-import toys
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 from PIL import Image
 
+import toys
 from headlens.heads import Head
 from headlens.maps import AttentionMaps
 from headlens.report import fonts

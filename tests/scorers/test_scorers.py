@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 
 import pytest
 import torch
-from handmade import baselines, item, one_batch, random_pattern, shares, site, tally, visibility
 
+from handmade import baselines, item, one_batch, random_pattern, shares, site, tally, visibility
 from headlens.scorers.coreference import Coreference
 from headlens.scorers.delimiter import Delimiter
 from headlens.scorers.positional import Positional

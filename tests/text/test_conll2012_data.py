@@ -4,9 +4,9 @@ import re
 from collections import Counter
 
 import pytest
-from real import data
 
 from headlens.text.conll2012 import read_conll2012
+from real import data
 
 LITBANK = [
     "1023_bleak_house_brat",

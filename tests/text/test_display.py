@@ -1,11 +1,11 @@
 import functools
 
 import pytest
-import real
-import toys
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+import real
+import toys
 from headlens.loading import find, load_tokenizer
 from headlens.text.display import readable_tokens, visible
 

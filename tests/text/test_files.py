@@ -5,12 +5,12 @@ import os
 import random
 
 import pytest
-from real import data
 
 from headlens.errors import CorpusError
 from headlens.text.conll2012 import read_conll2012
 from headlens.text.conllu import read_conllu
 from headlens.text.files import FORMATS, read_corpus
+from real import data
 
 KNOWN = (
     "Known are .conllu (CoNLL-U), .conll (CoNLL-2012 or LitBank), _conll (CoNLL-2012 or LitBank), "

@@ -7,11 +7,11 @@ import time
 import tracemalloc
 
 import pytest
-from real import data
 
 from headlens.errors import CorpusError
 from headlens.text.chunks import chunks
 from headlens.text.plain import read_plain
+from real import data
 
 SPLITS = {
     "One. Two! Three? Four… five.": ["One.", "Two!", "Three?", "Four… five."],

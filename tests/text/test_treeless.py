@@ -4,11 +4,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from real import data
 
 from headlens.text.conllu import read_conllu
 from headlens.text.corpus import Word
 from headlens.text.treeless import mention_kind, top_word
+from real import data
 
 CASES = {  # the head stands between stars; each with and without parts of speech
     "the/DET *developer/NOUN*": "nominal",

@@ -1,0 +1,107 @@
+"""The passes over a model that scorers ask for: sentences, windows of sentences, repeated random tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from headlens.errors import CorpusError, InputError
+from headlens.lens import Lens
+from headlens.limits import longest_input, takes_positions
+from headlens.reading import Reader
+from headlens.scorers.base import Context, Scorer
+from headlens.tally import Tally
+from headlens.text.batches import make_batches
+from headlens.text.inputs import Inputs, sentence_inputs, window_inputs
+from headlens.text.repeats import repeated_inputs
+
+WINDOW = 128  # tokens of consecutive sentences for coreference, as Clark et al. 2019
+UNLIMITED = 2**20
+
+Maker = Callable[[Context, int], Inputs]
+MAKERS: Mapping[str, Maker] = {
+    "sentences": lambda context, longest: sentence_inputs(context.corpus, context.lens.tokenizer, longest),
+    "windows": lambda context, longest: window_inputs(context.corpus, context.lens.tokenizer, longest),
+    "repeats": lambda context, longest: repeated_inputs(context.lens.tokenizer, longest, context.seed),
+}
+"""What makes the inputs of each kind, no longer than a number of tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How inputs are run through a model.
+
+    Args:
+        batch_size: inputs at once; by default as many as hold 4,096 tokens.
+        max_length: longest input in tokens; the model's own by default, 128 for windows of sentences.
+        block_size: queries per block; by default as many as keep a block under 64 MiB.
+        pad_left: pad on the left instead of on the right.
+        quiet: show no progress bar.
+    """
+
+    batch_size: int | None = None
+    max_length: int | None = None
+    block_size: int | None = None
+    pad_left: bool = False
+    quiet: bool = True
+
+    def longest(self, lens: Lens, kind: str) -> int:
+        """Find the longest input of a kind, in tokens.
+
+        Raises:
+            InputError: more was asked for than the model takes.
+        """
+        limit = longest_input(lens) or UNLIMITED
+        if self.max_length is not None and self.max_length > limit:
+            raise InputError(
+                f"The model takes at most {limit} tokens, not {self.max_length}.",
+                f"Type --max-length {limit}.",
+            )
+        return self.max_length or (min(limit, WINDOW) if kind == "windows" else limit)
+
+
+def run_passes(
+    context: Context, scorers: Sequence[Scorer], reading: Reading
+) -> tuple[list[Tally], dict[str, Inputs]]:
+    """Run every kind of input that the scorers ask for through the model, once.
+
+    Args:
+        context: the model and the corpus.
+        scorers: who is shown what the heads look at.
+        reading: how.
+
+    Returns:
+        The sums of each scorer, and the inputs of each kind with what was left out of them.
+
+    Raises:
+        CorpusError: nothing of the corpus can be used.
+        InputError: longer inputs were asked for than the model takes.
+    """
+    lens = context.lens
+    found: dict[Scorer, Tally] = {}
+    inputs: dict[str, Inputs] = {}
+    for kind in dict.fromkeys(scorer.reads for scorer in scorers):
+        mine = [scorer for scorer in scorers if scorer.reads == kind]
+        made = inputs[kind] = MAKERS[kind](context, reading.longest(lens, kind))
+        if not made.items:
+            raise CorpusError(f"No sentence of {context.corpus.paths[0]} can be used: {_because(made)}.")
+        reader = Reader(mine, lens.anatomy.sites, made.n_units)
+        batches = make_batches(
+            made.items, pad_id(lens), reading.batch_size, reading.pad_left, takes_positions(lens)
+        )
+        total = len(made.items)
+        with tqdm(total=total, desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet) as bar:
+            reader.read(lens, batches, reading.block_size, bar.update)
+        found.update(zip(mine, reader.tallies, strict=True))
+    return [found[scorer] for scorer in scorers], inputs
+
+
+def pad_id(lens: Lens) -> int:
+    """Find the id that fills a batch up; the attention mask hides it, so any will do where there is none."""
+    return int(lens.tokenizer.pad_token_id or 0)
+
+
+def _because(inputs: Inputs) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in inputs.left_out.items()) or "it is empty"

@@ -1,0 +1,86 @@
+"""Induction heads: those that look at what came after an earlier copy of the current token, and copy it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView
+from headlens.scorers.copies import earlier_copies, share_on
+from headlens.text.batches import Batch
+from headlens.writing import Writing
+
+COPIED = 2  # tokens of each input whose copying is measured
+
+
+@dataclass(frozen=True)
+class Induction(Scorer):
+    """Prefix matching and copying on repeated random tokens.
+
+    ``prefix-matching``: the weight, summed over a row, on the tokens that came just after earlier copies of
+    the current token (Olsson et al. 2022); baseline: uniform weights over the visible keys. ``copying``:
+    how much the head, attending to a token, raises that token's logit through W_V, W_O and the unembedding:
+    its logit less the mean over the vocabulary, over the largest such difference, -1..1. Copying is not
+    measured where the model has no unembedding that reads the residual stream (BERT), or does not show its
+    values.
+
+    Args:
+        writing: what heads write to the logits, None where it cannot be told.
+    """
+
+    writing: Writing | None = field(default=None, compare=False)
+    tag: ClassVar[str] = "induction"
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "prefix-matching": Rule("score", 0.4, besides="copying"),
+        "copying": Rule("score", 0.0, ground=False),
+    }
+    reads: ClassVar[Literal["repeats"]] = "repeats"
+
+    @classmethod
+    def make(cls, context: Context) -> Induction:
+        """Find out what the model's heads write to its logits."""
+        return cls(Writing.of(context.lens))
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Prefix matching and copying."""
+        return ("prefix-matching", "copying")
+
+    def __call__(self, view: TokenView) -> Counts:
+        """Score one block."""
+        after = torch.nn.functional.pad(earlier_copies(view.batch), (1, -1))  # [input, token, token]
+        score, n, uniform = share_on(view, after)
+        copied, counted = self._copying(view, score.shape[1])
+        return Counts(
+            score=torch.stack([score, copied], dim=1),  # [input, measure, head]
+            gold=Gold(
+                torch.stack([n, counted], dim=1),
+                torch.stack([uniform, torch.zeros_like(uniform)], dim=1)[..., None],
+            ),
+        )
+
+    def _copying(self, view: TokenView, n_heads: int) -> tuple[Tensor, Tensor]:
+        """Sums over a few tokens of each input, [input, head], and how many, [input]; once per site."""
+        block, batch = view.block, view.batch
+        raised = torch.zeros(len(batch.items), n_heads, device=view.pattern.device)
+        last = block.stop == block.n_queries  # then all keys are there
+        if self.writing is None or block.values is None or not last:
+            return raised, raised[:, 0]
+        ids = batch.inputs["input_ids"].to(view.pattern.device)
+        places = batch.once(_ordinary).to(ids.device)  # [input, COPIED]
+        values = block.values.repeat_interleave(n_heads // block.values.shape[1], dim=1)
+        inputs = torch.arange(len(batch.items), device=ids.device)
+        for place in places.T:
+            held = values[inputs, :, place]  # [input, head, width]
+            raised = raised + self.writing.raises(view.site, held, ids[inputs, place])
+        return raised, torch.full_like(raised[:, 0], COPIED)
+
+
+def _ordinary(batch: Batch) -> Tensor:
+    """Places of the first ordinary tokens of each input, [input, COPIED]."""
+    ordinary = batch.real & ~batch.special
+    return ordinary.int().argsort(dim=1, descending=True, stable=True)[:, :COPIED]

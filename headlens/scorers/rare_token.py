@@ -1,0 +1,118 @@
+"""Rare-token heads: those whose largest weight falls on the rarest words of a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView, unique_argmax
+from headlens.scorers.frequencies import corpus_frequencies, rarest, read_frequencies
+from headlens.text.batches import Batch, pad
+from headlens.text.corpus import Corpus
+
+TENTHS = 10
+
+
+@dataclass(frozen=True)
+class RareToken(Scorer):
+    """Share of tokens whose largest weight falls on one of the two rarest words of their sentence.
+
+    After Voita et al. 2019. Words as rare as the second rarest count with it. Sentences of fewer than five
+    words, and those in which more than half of the words are as rare, tell nothing and are not counted.
+    Special tokens neither look nor are looked at. Baseline, and each head has its own: chance at matched
+    positions, which is the share of rare words' tokens among those a token may see, times how much rarer
+    than elsewhere words are where its largest weight falls. So a head that always looks at the end, where
+    rare words often stand, gains nothing. It is counted over tokens, not words: rare words have more pieces,
+    and any head with even weights would seem to look at them if the pieces were added up.
+
+    Args:
+        frequency: of each word, in lower case; words that are not in it are the rarest.
+        rare_share: by tenth of a sentence, how much rarer than at random its words are (1: as at random).
+    """
+
+    frequency: Mapping[str, float] = field(default_factory=dict, compare=False)
+    rare_share: tuple[float, ...] = (1.0,) * TENTHS
+    tag: ClassVar[str] = "rare-token"
+    rules: ClassVar[Mapping[str, Rule]] = {"rare-token": Rule("effect", 0.10)}
+
+    @classmethod
+    def make(cls, context: Context) -> RareToken:
+        """Count the words of the corpus, or read their frequencies from a file."""
+        if context.frequencies is None:
+            frequency = corpus_frequencies(context.corpus)
+        else:
+            frequency = read_frequencies(context.frequencies)
+        return cls(frequency, rare_shares(context.corpus, frequency))
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """One measure."""
+        return ("rare-token",)
+
+    def __call__(self, view: TokenView) -> Counts:
+        """Score one block."""
+        rare, ratio, telling = (view.keys(x) for x in view.batch.once(self._tokens))  # each [input, key]
+        block = view.block
+        queries = view.batch.once(self._tokens)[2][:, block.start : block.stop].to(rare.device)
+        seen = view.visible & telling[:, None]  # [input, query, key]
+        share = (seen & rare[:, None]).sum(-1) / seen.sum(-1).clamp(min=1)  # [input, query]
+        counted = queries & seen.any(-1)
+        chosen = unique_argmax(view.pattern * telling[:, None, None])  # [input, head, query]
+        made, place = (chosen >= 0) & counted[:, None], chosen.clamp(min=0)
+
+        def at(values: Tensor) -> Tensor:
+            return values[:, None].expand(-1, place.shape[1], -1).gather(2, place)
+
+        right = (at(rare) & made).sum(-1)
+        chance = ((share[:, None] * at(ratio)).clamp(max=1) * made).sum(-1)
+        n = counted.sum(-1).float()
+        return Counts(
+            score=right[:, None].float(),  # [input, 1, head]
+            gold=Gold(n[:, None], torch.zeros_like(n)[:, None, None]),
+            chance=chance[:, None],
+        )
+
+    def _tokens(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each token, [input, token]: is its word rare, how rare words are there, does it count."""
+        rare, ratio, telling = [], [], []
+        for item in batch.items:
+            flags = rarest(item.words, self.frequency)
+            tells, tenths = any(flags), _tenths(len(flags))
+            words = item.encoded.words
+            rare.append([word is not None and flags[word] for word in words])
+            ratio.append([0.0 if word is None else self.rare_share[tenths[word]] for word in words])
+            telling.append([tells and word is not None for word in words])
+        left = batch.pad_left
+        return (
+            pad(rare, False, torch.bool, left),
+            pad(ratio, 0.0, torch.float32, left),
+            pad(telling, False, torch.bool, left),
+        )
+
+
+def rare_shares(corpus: Corpus, frequency: Mapping[str, float]) -> tuple[float, ...]:
+    """Find where in their sentences the rarest words stand.
+
+    Args:
+        corpus: the corpus.
+        frequency: of words in lower case.
+
+    Returns:
+        For each tenth of a sentence, how many of its words are rare, over how many would be at random.
+    """
+    found, expected = [0.0] * TENTHS, [0.0] * TENTHS
+    for _, sentence in corpus.sentences:
+        flags = rarest(sentence.words, frequency)
+        share = sum(flags) / max(1, len(flags))
+        for flag, tenth in zip(flags, _tenths(len(flags)), strict=True):
+            found[tenth] += flag
+            expected[tenth] += share
+    return tuple(a / b if b else 1.0 for a, b in zip(found, expected, strict=True))
+
+
+def _tenths(length: int) -> list[int]:
+    return [TENTHS * place // length for place in range(length)]

@@ -1,0 +1,91 @@
+"""Random tokens, repeated: what induction and duplicate-token heads are found on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headlens.errors import InputError
+from headlens.text.inputs import Inputs, Item
+from headlens.text.words import Encoded
+
+N_INPUTS = 32
+BLOCK = 24  # tokens that are repeated
+REPEATS = 3
+
+
+def repeated_inputs(tokenizer: Any, longest: int, seed: int) -> Inputs:
+    """Draw blocks of different random tokens and repeat each block three times (Olsson et al. 2022).
+
+    The tokens are drawn from the tokenizer's whole vocabulary, special and reserved tokens left out, none
+    twice in a block; special tokens stand around the input where the tokenizer puts them.
+
+    Args:
+        tokenizer: a tokenizer of `transformers`.
+        longest: longest input in tokens; the block is shortened to fit.
+        seed: of what is drawn.
+
+    Returns:
+        32 inputs, each a unit of its own.
+
+    Raises:
+        InputError: inputs are too short, or the vocabulary too small, to repeat anything.
+    """
+    ordinary = ordinary_tokens(tokenizer)
+    before, after = frame(tokenizer)
+    length = min(BLOCK, (longest - len(before) - len(after)) // REPEATS, len(ordinary))
+    if length < 4:
+        raise InputError(
+            f"Random tokens cannot be repeated three times within {longest} tokens.",
+            f"Type --max-length {4 * REPEATS + len(before) + len(after)} or more.",
+        )
+    generator = np.random.default_rng(seed)
+    items = []
+    for unit in range(N_INPUTS):
+        block = generator.choice(ordinary, size=length, replace=False).tolist()
+        ids = [*before, *block * REPEATS, *after]
+        special = (True,) * len(before) + (False,) * (len(block) * REPEATS) + (True,) * len(after)
+        encoded = Encoded(
+            inputs={"input_ids": ids},
+            tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),
+            words=(None,) * len(ids),
+            special=special,
+            forms=(),
+        )
+        items.append(Item(encoded, unit, ()))
+    return Inputs(items, N_INPUTS, "input")
+
+
+def frame(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Find the special tokens that a tokenizer puts before and after a text.
+
+    Args:
+        tokenizer: a tokenizer of `transformers`.
+
+    Returns:
+        Ids before, and ids after.
+    """
+    coded = tokenizer("a", return_special_tokens_mask=True)
+    ids, special = list(coded["input_ids"]), list(coded["special_tokens_mask"])
+    text = [place for place, flag in enumerate(special) if not flag]
+    return ids[: text[0]], ids[text[-1] + 1 :]
+
+
+def ordinary_tokens(tokenizer: Any) -> list[int]:
+    """List the ids of tokens that stand for text.
+
+    Args:
+        tokenizer: a tokenizer of `transformers`.
+
+    Returns:
+        Ids in order, without special tokens and without what is written like one ([unused7], <extra_id_3>).
+    """
+    special = set(tokenizer.all_special_ids)
+    marks = (("[", "]"), ("<", ">"))
+    return [
+        index
+        for token, index in sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+        if index not in special
+        and not any(len(token) > 2 and token.startswith(a) and token.endswith(b) for a, b in marks)
+    ]

@@ -1,0 +1,139 @@
+"""What heads write to a model's logits: their values through W_O, the final norm and the unembedding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headlens.heads import Site
+from headlens.lens import Lens
+
+
+@dataclass(frozen=True, eq=False)
+class Writing:
+    """The linear way from a head's output to the logits.
+
+    The final norm is folded in as a linear map at a fixed scale: its weights, and the centring where it
+    centres. Scale itself does not matter to what is computed here.
+
+    Args:
+        unembedding: [vocabulary, model width].
+        weight: what the final norm multiplies each direction by, [model width].
+        centred: whether the final norm takes the mean away.
+        outputs: W_O of each site.
+    """
+
+    unembedding: Tensor
+    weight: Tensor
+    centred: bool
+    outputs: Mapping[Site, nn.Module]
+
+    @classmethod
+    def of(cls, lens: Lens) -> Writing | None:
+        """Find it for a model.
+
+        Args:
+            lens: the model.
+
+        Returns:
+            None where the model has no unembedding that reads the residual stream through one norm (BERT
+            has a layer of its own between), or where some W_O is unknown.
+        """
+        head: Any = lens.model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        norm = _final_norm(lens, head) if isinstance(head, nn.Module) else None
+        paths = {part.site: part.projections.output for part in lens.anatomy.parts}
+        if norm is None or not all(paths.values()):
+            return None
+        weight, centred = _linear_part(norm, lens.model.config.get_text_config().hidden_size)
+        outputs = {site: lens.model.get_submodule(path) for site, path in paths.items()}
+        return cls(head.weight.detach().float(), weight, centred, outputs)
+
+    def raises(self, site: Site, held: Tensor, token: Tensor) -> Tensor:
+        """Measure how much heads raise the logits of tokens by attending to one key alone.
+
+        Args:
+            site: where.
+            held: what each head reads from that key, [input, head, width].
+            token: the token whose logit is looked at, [input].
+
+        Returns:
+            Its logit less the mean over the vocabulary, over the largest such difference: -1..1,
+            [input, head]. 0 for a head that writes nothing.
+        """
+        n_inputs, n_heads, width = held.shape
+        module = self.outputs[site]
+        nothing = module(held.new_zeros(1, n_heads * width))
+        raised = []
+        for head in range(n_heads):
+            alone = held.new_zeros(n_inputs, n_heads, width)
+            alone[:, head] = held[:, head]
+            written = (module(alone.flatten(1)) - nothing).float()  # [input, model width]
+            if self.centred:
+                written = written - written.mean(-1, keepdim=True)
+            logits = (written * self.weight) @ self.unembedding.T  # [input, vocabulary]
+            logits = logits - logits.mean(-1, keepdim=True)
+            largest = logits.abs().amax(-1).clamp(min=torch.finfo(logits.dtype).tiny)
+            raised.append(logits.gather(1, token[:, None])[:, 0] / largest)
+        return torch.stack(raised, dim=1)
+
+
+def _final_norm(lens: Lens, head: nn.Module) -> nn.Module | None:
+    """The norm whose input is what the last block puts out and whose output the unembedding reads."""
+    last = lens.anatomy.parts[-1].projections.output
+    blocks = {path for path in _ancestors(last) if path}
+    seen: dict[str, Any] = {}
+    norms: list[tuple[nn.Module, Tensor, Tensor]] = []
+    put_out: list[Tensor] = []
+
+    def watch(path: str) -> Any:
+        def hook(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+            if module is head:
+                seen["read"] = arguments[0]
+            first = output[0] if isinstance(output, tuple) else output
+            if path in blocks and isinstance(first, Tensor):
+                put_out.append(first)
+            weight = getattr(module, "weight", None)
+            if isinstance(weight, Tensor) and weight.ndim == 1 and isinstance(output, Tensor):
+                norms.append((module, arguments[0], output))
+
+        return hook
+
+    handles = [module.register_forward_hook(watch(path)) for path, module in lens.model.named_modules()]
+    try:
+        with torch.inference_mode():
+            ids = torch.tensor([[0, 1, 2, 3]], device=lens.device)
+            lens.model(input_ids=ids)
+    finally:
+        for handle in handles:
+            handle.remove()
+    read = seen.get("read")
+    for module, taken, output in norms:
+        if read is not None and _same(output, read) and any(_same(taken, x) for x in put_out):
+            return module
+    return None
+
+
+def _ancestors(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(torch.equal(one, other))
+
+
+def _linear_part(norm: nn.Module, width: int) -> tuple[Tensor, bool]:
+    """What a norm multiplies each direction by, and whether it takes the mean away, from how it acts."""
+    parameter = next(norm.parameters())
+    generator = torch.Generator().manual_seed(0)
+    probe = torch.randn(width, generator=generator)
+    probe = (probe - probe.mean()).to(parameter)
+    with torch.inference_mode():
+        plus, minus, lifted = norm(probe), norm(-probe), norm(probe + 3)
+    centred = bool(torch.allclose(lifted, plus, atol=1e-4))
+    weight = (plus - minus) / 2 / (probe / probe.square().mean().sqrt())
+    return weight.float(), centred
