@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ from headlens.lens import Lens, load
 from headlens.passes import Reading, run_passes
 from headlens.scorers import SCORERS
 from headlens.scorers.base import Context, Scorer
+from headlens.seq2seq import Written, run_pairs
 from headlens.tables import HeadScores
 from headlens.tags import margins_in_force, tag_table
 from headlens.tally import Tally
 from headlens.text import files
 from headlens.text.corpus import Corpus
 from headlens.text.inputs import Inputs
+from headlens.text.targets import read_targets
 
 NEEDS: Mapping[str, tuple[Callable[[Corpus], bool], str]] = {
     "trees": (lambda corpus: corpus.has_trees, "dependency trees"),
@@ -57,10 +59,13 @@ class Sources:
         relations: related words, two to a line with a tab between, for semantic heads; by default the
             nearest neighbours in the model's own input embeddings.
         frequencies: words with their frequencies, for rare-token heads; by default those of the corpus.
+        targets: for encoder-decoder models, what the decoder writes for each sentence of the corpus (its
+            translation, say), a treebank or plain text by lines; without it only the encoder is scored.
     """
 
     relations: Path | None = None
     frequencies: Path | None = None
+    targets: Path | None = None
 
 
 def classify(
@@ -101,7 +106,7 @@ def classify(
     sources, settings = sources or Sources(), settings or Settings()
     context = Context(lens, corpus, sources.relations, sources.frequencies, settings.seed)
     scorers = [SCORERS[tag].make(context) for tag in _possible(corpus, tags)]
-    tallies, inputs = run_passes(context, scorers, reading or Reading())
+    tallies, inputs = _run(context, scorers, reading or Reading(), _written(context, scorers, sources))
     scores = score_table(tallies, in_force, settings)
     facts = {
         "corpus": _corpus_facts(corpus),
@@ -167,15 +172,34 @@ def _remedy(scorer: type[Scorer], corpus: Corpus) -> str:
     )
 
 
+def _written(context: Context, scorers: Sequence[Scorer], sources: Sources) -> Written | None:
+    """The targets of an encoder-decoder model, with scorers made for them."""
+    if sources.targets is None:
+        return None
+    if not context.lens.model.config.is_encoder_decoder:
+        raise InputError(
+            f"{context.lens.anatomy.architecture} has no decoder that looks at an encoder, so nothing writes "
+            "targets.",
+            "Leave --targets out.",
+        )
+    corpus = read_targets(sources.targets, context.corpus)
+    mine = replace(context, corpus=corpus)
+    possible = [type(scorer) for scorer in scorers if all(NEEDS[need][0](corpus) for need in scorer.needs)]
+    return Written(corpus, [kind.make(mine) for kind in possible])
+
+
+def _run(
+    context: Context, scorers: Sequence[Scorer], reading: Reading, written: Written | None
+) -> tuple[list[Tally], dict[str, Inputs]]:
+    if context.lens.model.config.is_encoder_decoder:
+        return run_pairs(context, scorers, reading, written)
+    return run_passes(context, scorers, reading)
+
+
 def _check(lens: Lens) -> None:
     if lens.tokenizer is None:
         raise InputError(
             "This model came without a tokenizer.", "Give one: headlens.load(model, tokenizer=...)."
-        )
-    if lens.model.config.is_encoder_decoder:
-        raise InputError(
-            f"{lens.anatomy.architecture} has an encoder and a decoder, which classify cannot score yet.",
-            "Look at it with headlens view, or classify an encoder or a decoder.",
         )
 
 
@@ -203,7 +227,7 @@ def _input_facts(
         for kind, made in inputs.items()
     }
     for tally in tallies:
-        if tally.scorer.tag == "coreference":
+        if tally.scorer.tag == "coreference" and tally.n.any():
             read = sum(len(item.mentions) for item in inputs["windows"].items)
             scored = int(tally.n[:, 0].sum())
             facts["windows"]["mentions"] = {

@@ -86,7 +86,7 @@ def run_passes(
         mine = [scorer for scorer in scorers if scorer.reads == kind]
         made = inputs[kind] = MAKERS[kind](context, reading.longest(lens, kind))
         if not made.items:
-            raise CorpusError(f"No sentence of {context.corpus.paths[0]} can be used: {_because(made)}.")
+            raise CorpusError(f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.")
         reader = Reader(mine, lens.anatomy.sites, made.n_units)
         batches = make_batches(
             made.items, pad_id(lens), reading.batch_size, reading.pad_left, takes_positions(lens)
@@ -103,5 +103,6 @@ def pad_id(lens: Lens) -> int:
     return int(lens.tokenizer.pad_token_id or 0)
 
 
-def _because(inputs: Inputs) -> str:
+def because(inputs: Inputs) -> str:
+    """Say why inputs were left out."""
     return ", ".join(f"{count} {reason}" for reason, count in inputs.left_out.items()) or "it is empty"

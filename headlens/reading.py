@@ -52,17 +52,18 @@ class Reader:
             progress: called with the number of inputs after each batch.
         """
         for batch in batches:
-            self._begin(batch)
+            self.begin(batch)
 
             def see(site: Site, block: Block, batch: Batch = batch) -> None:
-                self._see(site, block, batch)
+                self.see(site, block, batch)
 
             with torch.inference_mode(), lens.observe(see, self._sites, block_size):
                 lens.run(batch.inputs)
             if progress is not None:
                 progress(len(batch.items))
 
-    def _begin(self, batch: Batch) -> None:
+    def begin(self, batch: Batch) -> None:
+        """Make ready for a batch: count its decisions, where they are the same for every site."""
         self._words.clear()
         for scorer in self._scorers:
             gold = scorer.gold(batch)
@@ -71,7 +72,8 @@ class Reader:
             if gold is not None:
                 self._tallies[scorer].add_shared(batch, gold)
 
-    def _see(self, site: Site, block: Block, batch: Batch) -> None:
+    def see(self, site: Site, block: Block, batch: Batch) -> None:
+        """Show a block of one site to the scorers."""
         tokens = TokenView(site, block, batch)
         if any(scorer.level == "words" for scorer in self._scorers):
             self._gather(site, block, batch)

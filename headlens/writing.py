@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headlens.heads import Site
 from headlens.lens import Lens
+from headlens.probe import run
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,10 @@ class Writing:
         """
         head: Any = lens.model.get_output_embeddings()  # type: ignore[no-untyped-call]
         norm = _final_norm(lens, head) if isinstance(head, nn.Module) else None
-        paths = {part.site: part.projections.output for part in lens.anatomy.parts}
+        # an encoder that feeds a decoder writes to no logits
+        silent = "encoder" if len(lens.anatomy.stacks) > 1 else None
+        writers = [part for part in lens.anatomy.parts if part.site.stack != silent]
+        paths = {part.site: part.projections.output for part in writers}
         if norm is None or not all(paths.values()):
             return None
         weight, centred = _linear_part(norm, lens.model.config.get_text_config().hidden_size)
@@ -105,8 +109,7 @@ def _final_norm(lens: Lens, head: nn.Module) -> nn.Module | None:
     handles = [module.register_forward_hook(watch(path)) for path, module in lens.model.named_modules()]
     try:
         with torch.inference_mode():
-            ids = torch.tensor([[0, 1, 2, 3]], device=lens.device)
-            lens.model(input_ids=ids)
+            run(lens.model)
     finally:
         for handle in handles:
             handle.remove()

@@ -69,7 +69,7 @@ def tally(
 ) -> Tally:
     """Show a pattern [input, head, query, key] to a scorer, in blocks of some queries."""
     reader = Reader([scorer], [where], 1 + max(item.unit for item in batch.items))
-    reader._begin(batch)
+    reader.begin(batch)
     length = pattern.shape[2]
     seen = visibility(batch, causal)
     for start in range(0, length, size or length):
@@ -78,7 +78,7 @@ def tally(
         block = Block(
             pattern[:, :, start:stop, :reach], seen[:, :, start:stop, :reach], start, stop, length, length
         )
-        reader._see(where, block, batch)
+        reader.see(where, block, batch)
     return reader.tallies[0]
 
 

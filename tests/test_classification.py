@@ -175,11 +175,6 @@ class TestErrors:
         with pytest.raises(InputError, match="came without a tokenizer"):
             headlens.classify(headlens.load(build("bert")), sample)
 
-    def test_encoder_decoder(self, sample):
-        lens = headlens.load(build("t5"), planted.tokenizer())
-        with pytest.raises(InputError, match="cannot score yet"):
-            headlens.classify(lens, sample)
-
 
 def test_training_mode_comes_back(sample):
     model = planted.bert({}).train()

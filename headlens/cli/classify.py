@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     help="Words and their frequencies for rare-token heads, with a tab between.  [default: from the corpus]",
 )
 @click.option(
+    "--targets",
+    type=click.Path(path_type=Path),
+    help="For encoder-decoder models: what the decoder writes for each sentence of the corpus, a treebank or "
+    "plain text by lines.  [default: only the encoder is scored]",
+)
+@click.option(
     "--margin",
     "margins",
     multiple=True,
@@ -63,6 +69,7 @@ def command(
     tags: str | None,
     relations: Path | None,
     frequencies: Path | None,
+    targets: Path | None,
     margins: tuple[str, ...],
     min_n: int,
     block_size: int | None,
@@ -93,7 +100,7 @@ def command(
         margins=shares,
         settings=Settings(min_n=min_n, seed=options.seed),
         reading=Reading(options.batch_size, options.max_length, block_size, quiet=options.quiet),
-        sources=Sources(relations, frequencies),
+        sources=Sources(relations, frequencies, targets),
     )
     said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
     save(out, found, runs.record("classify", lens, said, found.facts, clock))

@@ -170,6 +170,7 @@ class Scorer(ABC):
         reads: what it is shown: "sentences", "windows" of several sentences, or "repeats" (random tokens,
             repeated).
         level: whether it is called with a `TokenView` for every block or a `WordView` for every site.
+        stacks: which stacks of attention it makes sense for.
         needs: what the corpus must have for it: "trees", "entities", "parts of speech".
         n_baselines: how many baselines its scores are held against; the best is chosen by cross-fitting.
         beats_all: whether a head must beat every baseline by the margin, not only the chosen one.
@@ -179,6 +180,7 @@ class Scorer(ABC):
     rules: ClassVar[Mapping[str, Rule]]
     reads: ClassVar[Literal["sentences", "windows", "repeats"]] = "sentences"
     level: ClassVar[Literal["tokens", "words"]] = "tokens"
+    stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     needs: ClassVar[tuple[str, ...]] = ()
     n_baselines: ClassVar[int] = 1
     beats_all: ClassVar[bool] = False

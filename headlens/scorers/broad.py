@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from headlens.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
 
 
@@ -20,6 +21,7 @@ class Broad(Scorer):
     """
 
     tag: ClassVar[str] = "broad"
+    stacks: ClassVar[tuple[str, ...]] = STACKS
     rules: ClassVar[Mapping[str, Rule]] = {"entropy": Rule("score", 0.9)}
 
     @property

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from headlens.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
 
 
@@ -22,6 +23,7 @@ class Delimiter(Scorer):
     """
 
     tag: ClassVar[str] = "delimiter"
+    stacks: ClassVar[tuple[str, ...]] = STACKS
     rules: ClassVar[Mapping[str, Rule]] = {
         "special": Rule("score", 0.6, strict=True),
         "punctuation": Rule("score", 0.6, strict=True),

@@ -68,7 +68,7 @@ class Induction(Scorer):
         block, batch = view.block, view.batch
         raised = torch.zeros(len(batch.items), n_heads, device=view.pattern.device)
         last = block.stop == block.n_queries  # then all keys are there
-        if self.writing is None or block.values is None or not last:
+        if self.writing is None or view.site not in self.writing.outputs or block.values is None or not last:
             return raised, raised[:, 0]
         ids = batch.inputs["input_ids"].to(view.pattern.device)
         places = batch.once(_ordinary).to(ids.device)  # [input, COPIED]

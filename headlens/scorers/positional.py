@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from headlens.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView, unique_argmax
 
 
@@ -27,6 +28,7 @@ class Positional(Scorer):
 
     offsets: tuple[int, ...] = tuple(range(-5, 6))
     tag: ClassVar[str] = "positional"
+    stacks: ClassVar[tuple[str, ...]] = STACKS
     rules: ClassVar[Mapping[str, Rule]] = {
         "argmax": Rule("score", 0.9),
         "mass": Rule("score", 0.5, strict=True),

@@ -119,6 +119,7 @@ def make_batches(
     batch_size: int | None = None,
     pad_left: bool = False,
     positions: bool = False,
+    ordered: bool = False,
 ) -> Iterator[Batch]:
     """Group inputs of like length.
 
@@ -128,11 +129,12 @@ def make_batches(
         batch_size: inputs in a batch; by default as many as hold 4,096 tokens.
         pad_left: pad on the left instead of on the right.
         positions: whether the model must then be told the position of each token.
+        ordered: keep the order of the inputs, whatever their lengths.
 
     Yields:
         Batches, shortest inputs first; the same every time.
     """
-    order = sorted(range(len(items)), key=lambda index: len(items[index].encoded))
+    order = sorted(range(len(items)), key=lambda index: 0 if ordered else len(items[index].encoded))
     group: list[Item] = []
     for index in order:
         size = batch_size or max(1, TOKENS_AT_ONCE // len(items[index].encoded))

@@ -38,6 +38,7 @@ class Item:
         words: its words, as many as `encoded.forms`; their heads are indices within their own sentence.
         starts: index of the first word of each sentence.
         mentions: the mentions inside, in order of their head words.
+        place: number of the sentence in the corpus, where it is one sentence.
     """
 
     encoded: Encoded
@@ -45,6 +46,7 @@ class Item:
     words: tuple[Word, ...]
     starts: tuple[int, ...] = (0,)
     mentions: tuple[GoldMention, ...] = ()
+    place: int = 0
 
 
 @dataclass(slots=True)
@@ -77,11 +79,11 @@ def sentence_inputs(corpus: Corpus, tokenizer: Any, max_length: int) -> Inputs:
     """
     by_document = len(corpus.documents) >= MIN_DOCUMENTS
     made = Inputs([], 0, "document" if by_document else "sentence")
-    for index, sentence in corpus.sentences:
+    for place, (index, sentence) in enumerate(corpus.sentences):
         encoded = _encode(tokenizer, [sentence], max_length, made.left_out)
         if encoded is not None:
             unit = index if by_document else len(made.items)
-            made.items.append(Item(encoded, unit, sentence.words))
+            made.items.append(Item(encoded, unit, sentence.words, place=place))
     made.n_units = len(corpus.documents) if by_document else len(made.items)
     return made
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from headlens.errors import InputError
 from headlens.limits import longest_input
 from headlens.text.display import readable_tokens
+from headlens.text.targets import AsTarget, decoder_ids
 from headlens.text.words import Encoded, encode_text
 
 if TYPE_CHECKING:
@@ -99,27 +100,14 @@ def read(
     inputs = _tensors(lens, source.inputs)
     if target is None:
         return Reading(inputs, _axis(tokenizer, source))
-    written = encode_text(_AsTarget(tokenizer), target)
+    written = encode_text(AsTarget(tokenizer), target)
     _check_tokens(lens, written, "target", max_length)
-    ids = _shifted(lens.model, torch.tensor([written.inputs["input_ids"]]))
+    ids = torch.tensor([decoder_ids(lens.model, written.inputs["input_ids"])])
     inputs |= {
         "decoder_input_ids": ids.to(lens.device),
         "decoder_attention_mask": torch.ones_like(ids).to(lens.device),
     }
     return Reading(inputs, _axis(tokenizer, source), _shifted_axis(tokenizer, written, ids))
-
-
-class _AsTarget:
-    """A tokenizer that reads its text as the target: some use other pieces or language codes for it."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-
-    def __call__(self, text: str, pair: None = None, **options: Any) -> Any:
-        return self._tokenizer(text_target=text, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tokenizer, name)
 
 
 def _check_target(kind: str, wanted: bool, target: str | None) -> None:
@@ -166,22 +154,6 @@ def _tensors(lens: Lens, inputs: dict[str, list[int]]) -> dict[str, Tensor]:
     tensors = {name: torch.tensor([ids]) for name, ids in inputs.items()}
     tensors["attention_mask"] = torch.ones_like(tensors["input_ids"])
     return {name: tensor.to(lens.device) for name, tensor in tensors.items()}
-
-
-def _shifted(model: Any, labels: Tensor) -> Tensor:
-    """The decoder's inputs for given labels [1, tokens], as the model's own training makes them."""
-    shift = getattr(model, "prepare_decoder_input_ids_from_labels", None)
-    if shift is not None:
-        shifted: Tensor = shift(labels=labels)
-        return shifted
-    start = model.config.decoder_start_token_id
-    if start is None:
-        raise InputError(
-            f"The config of this {type(model).__name__} states no decoder_start_token_id, so its decoder has "
-            "nothing to begin with.",
-            "Set model.config.decoder_start_token_id.",
-        )
-    return torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
 
 
 def _axis(tokenizer: Any, encoded: Encoded) -> Axis:

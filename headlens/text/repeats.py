@@ -13,6 +13,7 @@ from headlens.text.words import Encoded
 N_INPUTS = 32
 BLOCK = 24  # tokens that are repeated
 REPEATS = 3
+FEWEST = 4  # tokens that are worth repeating
 
 
 def repeated_inputs(tokenizer: Any, longest: int, seed: int) -> Inputs:
@@ -34,11 +35,16 @@ def repeated_inputs(tokenizer: Any, longest: int, seed: int) -> Inputs:
     """
     ordinary = ordinary_tokens(tokenizer)
     before, after = frame(tokenizer)
+    if len(ordinary) < FEWEST:
+        raise InputError(
+            f"The vocabulary has {len(ordinary)} tokens that stand for text, too few to repeat at random.",
+            "Leave induction and duplicate-token out of --tags.",
+        )
     length = min(BLOCK, (longest - len(before) - len(after)) // REPEATS, len(ordinary))
-    if length < 4:
+    if length < FEWEST:
         raise InputError(
             f"Random tokens cannot be repeated three times within {longest} tokens.",
-            f"Type --max-length {4 * REPEATS + len(before) + len(after)} or more.",
+            f"Type --max-length {FEWEST * REPEATS + len(before) + len(after)} or more.",
         )
     generator = np.random.default_rng(seed)
     items = []

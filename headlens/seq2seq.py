@@ -1,0 +1,198 @@
+"""Passes over encoder-decoder models: each stack has its own words, and its own sums.
+
+The encoder reads the corpus, the decoder its targets; cross-attention looks from targets at the corpus.
+Without targets only the encoder is scored, and the decoder is given its start token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from headlens.attention import Block
+from headlens.errors import CorpusError
+from headlens.heads import Site
+from headlens.lens import Lens
+from headlens.passes import MAKERS, Reading, because, pad_id
+from headlens.reading import Reader
+from headlens.scorers.base import Context, Scorer
+from headlens.tally import Tally
+from headlens.text.batches import TOKENS_AT_ONCE, Batch, make_batches
+from headlens.text.corpus import Corpus
+from headlens.text.inputs import Inputs, Item, sentence_inputs
+from headlens.text.targets import AsTarget, as_decoder_input, start_id
+
+Pair = tuple[Item, Item | None]
+
+
+@dataclass(frozen=True)
+class CrossBatch(Batch):
+    """What cross-attention connects: queries are tokens of the target, keys are tokens of the source.
+
+    Args:
+        source: the keys.
+    """
+
+    source: Batch | None = None
+
+    @property
+    def special(self) -> Tensor:
+        """Which keys the tokenizer added, bool [input, source token]."""
+        return self._keys.special
+
+    @property
+    def punctuation(self) -> Tensor:
+        """Which keys belong to a punctuation mark, bool [input, source token]."""
+        return self._keys.punctuation
+
+    @property
+    def first(self) -> Tensor:
+        """Which key is the first of its input, bool [input, source token]."""
+        return self._keys.first
+
+    @property
+    def _keys(self) -> Batch:
+        assert self.source is not None  # given whenever one is made
+        return self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the decoder writes.
+
+    Args:
+        corpus: the targets, sentence by sentence.
+        scorers: scorers made for them; relations and frequencies are those of the targets.
+    """
+
+    corpus: Corpus
+    scorers: Sequence[Scorer]
+
+
+def run_pairs(
+    context: Context, scorers: Sequence[Scorer], reading: Reading, written: Written | None
+) -> tuple[list[Tally], dict[str, Inputs]]:
+    """Run every kind of input that the scorers ask for through an encoder-decoder model.
+
+    Args:
+        context: the model and the corpus.
+        scorers: who is shown what the encoder's heads look at, and cross-attention.
+        reading: how.
+        written: what the decoder writes; without it only the encoder is scored.
+
+    Returns:
+        For each stack one tally per scorer, empty where the stack is not scored; and the inputs.
+
+    Raises:
+        CorpusError: nothing of the corpus can be used.
+    """
+    lens = context.lens
+    by_stack = {stack: list(scorers) for stack in lens.anatomy.stacks}
+    if written is not None:
+        own = {scorer.tag: scorer for scorer in written.scorers}
+        by_stack["decoder"] = [own.get(scorer.tag, scorer) for scorer in scorers]
+    tallies: dict[tuple[str, Scorer], Tally] = {}
+    inputs: dict[str, Inputs] = {}
+    for kind in dict.fromkeys(scorer.reads for scorer in scorers):
+        made = inputs[kind] = MAKERS[kind](context, reading.longest(lens, kind))
+        if not made.items:
+            raise CorpusError(f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.")
+        pairs = _pairs(lens, kind, made, written, reading)
+        readers = _readers(lens, by_stack, kind, made.n_units, pairs[0][1] is not None)
+        with tqdm(total=len(pairs), desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet) as bar:
+            for batch in _batches(pairs, reading.batch_size):
+                _show(lens, readers, batch, reading.block_size)
+                bar.update(len(batch))
+        for stack, reader in readers.items():
+            tallies.update({(stack, tally.scorer): tally for tally in reader.tallies})
+    every = [
+        tallies.get((stack, scorer)) or _empty(lens, scorer, stack)
+        for stack, mine in by_stack.items()
+        for scorer in mine
+    ]
+    return every, inputs
+
+
+def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: Reading) -> list[Pair]:
+    """Sources with their targets; repeated tokens are their own, windows have none."""
+    if kind == "repeats":
+        return [(item, as_decoder_input(lens.model, item)) for item in made.items]
+    if given is None or kind == "windows":
+        return [(item, None) for item in made.items]
+    written = sentence_inputs(given.corpus, AsTarget(lens.tokenizer), reading.longest(lens, kind))
+    by_place = {item.place: item for item in written.items}
+    paired = [item for item in made.items if item.place in by_place]
+    made.left_out.update({f"target {reason}": count for reason, count in written.left_out.items()})
+    made.items = paired
+    if not paired:
+        raise CorpusError(f"No target can be used: {because(written)}.")
+    shifted = (as_decoder_input(lens.model, by_place[item.place]) for item in paired)
+    return [(item, replace(target, unit=item.unit)) for item, target in zip(paired, shifted, strict=True)]
+
+
+def _readers(
+    lens: Lens, by_stack: Mapping[str, Sequence[Scorer]], kind: str, n_units: int, paired: bool
+) -> dict[str, Reader]:
+    readers = {}
+    for stack, scorers in by_stack.items():
+        mine = [scorer for scorer in scorers if stack in scorer.stacks and scorer.reads == kind]
+        if mine and (paired or stack == "encoder"):
+            sites = [site for site in lens.anatomy.sites if site.stack == stack]
+            readers[stack] = Reader(mine, sites, n_units)
+    return readers
+
+
+def _batches(pairs: Sequence[Pair], batch_size: int | None) -> Iterator[list[Pair]]:
+    """Pairs of like length together."""
+    group: list[Pair] = []
+    for pair in sorted(pairs, key=_length):
+        size = batch_size or max(1, TOKENS_AT_ONCE // _length(pair))
+        if len(group) >= size:
+            yield group
+            group = []
+        group.append(pair)
+    yield group
+
+
+def _length(pair: Pair) -> int:
+    source, target = pair
+    return max(len(source.encoded), len(target.encoded) if target else 0)
+
+
+def _show(lens: Lens, readers: Mapping[str, Reader], pairs: Sequence[Pair], block_size: int | None) -> None:
+    source, inputs, views = _views(lens, pairs)
+    for stack, reader in readers.items():
+        reader.begin(views[stack])
+
+    def see(site: Site, block: Block) -> None:
+        readers[site.stack].see(site, block, views[site.stack])
+
+    sites = [site for site in lens.anatomy.sites if site.stack in readers]
+    with torch.inference_mode(), lens.observe(see, sites, block_size):
+        lens.run({**source.inputs, **inputs})
+
+
+def _views(lens: Lens, pairs: Sequence[Pair]) -> tuple[Batch, dict[str, Tensor], dict[str, Batch]]:
+    """The sources, the decoder's inputs, and the batch that each stack looks at."""
+    items = [source for source, _ in pairs]
+    (source,) = make_batches(items, pad_id(lens), len(items), ordered=True)
+    written = [target for _, target in pairs if target is not None]
+    if not written:
+        start = torch.full((len(items), 1), start_id(lens.model))
+        return source, {"decoder_input_ids": start}, {"encoder": source}
+    (target,) = make_batches(written, pad_id(lens), len(written), ordered=True)
+    inputs = {
+        "decoder_input_ids": target.inputs["input_ids"],
+        "decoder_attention_mask": target.inputs["attention_mask"],
+    }
+    cross = CrossBatch(target.items, target.inputs, source=source)
+    return source, inputs, {"encoder": source, "decoder": target, "cross": cross}
+
+
+def _empty(lens: Lens, scorer: Scorer, stack: str) -> Tally:
+    sites = tuple(site for site in lens.anatomy.sites if site.stack == stack)
+    return Tally.empty(scorer, sites, 1, shared=True)
