@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 import transformers
 from transformers import PreTrainedModel
@@ -153,6 +155,19 @@ BY_HOOKS: dict[str, tuple[str, str, dict[str, object]]] = {
     "mpnet": ("MPNetConfig", "MPNetForMaskedLM", {**_BERT, "pad_token_id": 1}),
 }
 ALL = {**BY_INTERFACE, **BY_HOOKS}
+
+
+def implementations(family: str) -> list[str]:
+    """The attention implementations that the installed `transformers` has for a family."""
+    kind = getattr(transformers, ALL[family][1])
+    return ["eager", "sdpa"] if kind._supports_sdpa else ["eager"]
+
+
+def goes_through_the_interface(family: str) -> bool:
+    """Whether the family's own code asks `transformers`' attention interface (GPT-J: newer releases)."""
+    return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(
+        inspect.getmodule(getattr(transformers, ALL[family][1]))
+    )
 
 
 def build(family: str, implementation: str | None = None, seed: int = 0) -> PreTrainedModel:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from families import ALL, BY_INTERFACE, build
+from families import ALL, build, goes_through_the_interface
 from headlens.anatomy import Anatomy, _layers, examine
 from headlens.describe import sketch
 from headlens.errors import ModelError
@@ -134,7 +134,7 @@ def test_every_family(family):
     model = build(family)
     anatomy = examine(model)
     assert tuple(f"{site}{'c' * site.causal}" for site in anatomy.sites) == sites
-    assert anatomy.by_interface == (family in BY_INTERFACE)
+    assert anatomy.by_interface == goes_through_the_interface(family)
     assert anatomy.architecture == type(model).__name__
     assert anatomy.n_parameters == sum(parameter.numel() for parameter in model.parameters())
     assert anatomy.parts[0].projections.output == output

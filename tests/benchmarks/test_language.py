@@ -187,5 +187,5 @@ def test_smollm2_predicts_a_text(tmp_path):
     ids = torch.tensor([windows[0].ids])
     own = float(lens.model(ids, labels=ids).loss)
     assert result.baseline[0, 0] / result.baseline[0, 2] == pytest.approx(own, abs=1e-4)
-    assert result.table["condition"].tolist() == ["0.0", "0.0", "0.1", "0.1"]
+    assert result.table["condition"].tolist() == ["head 0.0", "head 0.0", "head 0.1", "head 0.1"]
     assert (result.table["delta"] != 0).all()
