@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from headlens.errors import ModelError
 from headlens.heads import Head, Site, head_name, select
+from headlens.plausible import check
 from headlens.probe import Trace, trace
 
 
@@ -84,6 +84,7 @@ class Anatomy:
         parts: the sites with their weights.
         n_parameters: parameters of the whole model.
         by_interface: whether attention goes through `transformers`' interface (else: forward hooks).
+        dense_masks: whether the model's own code works on its mask, so that whole masks must be made.
     """
 
     architecture: str
@@ -91,6 +92,7 @@ class Anatomy:
     parts: tuple[Part, ...]
     n_parameters: int
     by_interface: bool
+    dense_masks: bool = False
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -126,15 +128,10 @@ def examine(model: PreTrainedModel) -> Anatomy:
         Its anatomy.
 
     Raises:
-        ModelError: no attention was seen, so that neither way of capture can serve the model.
+        ModelError: neither way of capture can serve the model.
     """
     found = trace(model)
-    if not found.calls:
-        raise ModelError(
-            f"{type(model).__name__} ran, but none of its layers could be seen to compute attention.",
-            "headlens serves models whose attention passes through transformers' AttentionInterface or that "
-            "return their patterns with output_attentions=True.",
-        )
+    check(model, found.calls)
     stacks = [call.stack for call in found.calls]
     layers = _layers([call.module for call in found.calls], stacks)
     parts = [_part(model, found, index, layers[index]) for index in range(len(found.calls))]
@@ -144,6 +141,7 @@ def examine(model: PreTrainedModel) -> Anatomy:
         parts=tuple(parts),
         n_parameters=sum(parameter.numel() for parameter in model.parameters()),
         by_interface=found.by_interface,
+        dense_masks=found.dense,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -138,6 +138,10 @@ class Seam(ABC):
                 if self._open == 0:
                     self._installed.close()
 
+    def fits(self) -> bool:
+        """Whether the model still has the attention modules that were found in it."""
+        return True
+
     @abstractmethod
     def _install(self) -> AbstractContextManager[None]:
         """Take the place in the model where attention passes; leaving the block gives it back."""
@@ -154,8 +158,9 @@ class Seam(ABC):
 class InterfaceSeam(Seam):
     """The seam of a model whose attention goes through `transformers.AttentionInterface`."""
 
-    def __init__(self, model: PreTrainedModel, sites: Sequence[Site]) -> None:
+    def __init__(self, model: PreTrainedModel, sites: Sequence[Site], dense_masks: bool = False) -> None:
         super().__init__(model, sites)
+        self._dense_masks = dense_masks
         self._turns: dict[int, _Turns] = {}
         for path in dict.fromkeys(site.module for site in sites):
             mine = [site for site in sites if site.module == path]
@@ -164,12 +169,17 @@ class InterfaceSeam(Seam):
     @contextmanager
     def _install(self) -> Iterator[None]:
         self._restart()
-        restart = self._model.register_forward_pre_hook(self._restart)
-        try:
-            with route(self._model, self._attend):
-                yield
-        finally:
-            restart.remove()
+        with ExitStack() as stack:
+            for part in self._model.modules():  # whichever part of the model a pass begins with
+                if isinstance(part, PreTrainedModel):
+                    stack.callback(part.register_forward_pre_hook(self._restart).remove)
+            stack.enter_context(route(self._model, self._attend, self._dense_masks))
+            yield
+
+    def fits(self) -> bool:
+        """Whether the model still has the attention modules that were found in it."""
+        model = self._model
+        return all(_has(model, site.module, self._turns) for site in self.sites)
 
     def _restart(self, *_: Any) -> None:
         """Count calls anew: the pass before may have ended in an exception half-way."""
@@ -197,6 +207,13 @@ class InterfaceSeam(Seam):
             for watch in watches:
                 watch.observer(site, Block(pattern, visible, start, stop, n_queries, n_keys, values))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)  # along the queries
+
+
+def _has(model: nn.Module, path: str, known: Mapping[int, object]) -> bool:
+    try:
+        return id(model.get_submodule(path)) in known
+    except AttributeError:
+        return False
 
 
 class _Turns:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention import BLOCK_BYTES, Block, Seam
+from headlens.attention import BLOCK_BYTES, Block, Observer, Seam
 from headlens.errors import ModelError
 from headlens.heads import Site
 from headlens.probe import Call, Linear, Log, dry, logging, makers, run, stack_of
@@ -69,7 +69,9 @@ def _patterns(outputs: Any) -> list[Tensor]:
 
 def _note(model: PreTrainedModel, path: str, pattern: Tensor, linears: list[Linear]) -> Call:
     _, n_heads, n_queries, n_keys = pattern.shape
-    output = next(linear for linear in linears if _depends(linear.input, pattern))
+    output = next((linear for linear in linears if _depends(linear.input, pattern)), None)
+    if output is None:
+        raise _unseen(model, path)
     inside = [x for x in linears[: linears.index(output)] if x.path.startswith(path + ".")]
     inside = [x for x in inside if not x.path.rpartition(".")[2].startswith("pos_")]  # DeBERTa's positions
     of_pattern = makers(pattern, inside)
@@ -77,7 +79,10 @@ def _note(model: PreTrainedModel, path: str, pattern: Tensor, linears: list[Line
     fused = len(of_output) == 1
     width = output.input.shape[-1] // n_heads
     value = of_output if fused else tuple(x for x in of_output if x not in of_pattern)
-    module_width = next(x.output.shape[-1] for x in inside if x.path in value)
+    module_width = next((x.output.shape[-1] for x in inside if x.path in value), 0)
+    query_width = next((x.output.shape[-1] for x in inside if x.path in of_pattern), 0)
+    if (not fused and query_width != n_heads * width) or module_width < width:
+        raise _unseen(model, path)
     if pattern.device.type == "meta":
         causal = bool(getattr(model.get_submodule(path), "is_causal", _is_generator(model)))
     else:
@@ -91,10 +96,19 @@ def _note(model: PreTrainedModel, path: str, pattern: Tensor, linears: list[Line
         key_width=width,
         value_width=width,
         causal=causal,
+        n_queries=n_queries,
+        n_keys=n_keys,
         query_layers=of_pattern[:1],
         key_layers=of_pattern[-1:],
         value_layers=value,
         output_layer=output.path,
+    )
+
+
+def _unseen(model: PreTrainedModel, path: str) -> ModelError:
+    return ModelError(
+        f"{type(model).__name__} shows its patterns, but how {path} joins its heads cannot be seen.",
+        "headlens serves models whose heads stand side by side before one output layer.",
     )
 
 
@@ -136,18 +150,43 @@ class HookSeam(Seam):
     def __init__(self, model: PreTrainedModel, sites: Sequence[Site], outputs: Sequence[str]) -> None:
         super().__init__(model, sites)
         self._outputs = dict(zip(sites, outputs, strict=True))
+        self._looking = 0
+        self._taken = ExitStack()
 
     @contextmanager
     def _install(self) -> Iterator[None]:
         model = self._model
         with ExitStack() as stack:
-            stack.enter_context(_returning_patterns(model))
             for site, output in self._outputs.items():
-                taken = model.get_submodule(site.module).register_forward_hook(self._take(site))
-                stack.callback(taken.remove)
                 given = model.get_submodule(output).register_forward_pre_hook(self._change(site))
                 stack.callback(given.remove)
             yield
+
+    @contextmanager
+    def observe(
+        self, observer: Observer, sites: Sequence[Site] | None = None, block_size: int | None = None
+    ) -> Iterator[None]:
+        """Hand every block to an observer; while one is there the model computes its patterns eagerly."""
+        with super().observe(observer, sites, block_size):
+            with self._lock:
+                if self._looking == 0:
+                    self._taken = self._take_patterns()
+                self._looking += 1
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._looking -= 1
+                    if self._looking == 0:
+                        self._taken.close()
+
+    def _take_patterns(self) -> ExitStack:
+        with ExitStack() as stack:
+            stack.enter_context(_returning_patterns(self._model))
+            for site in self.sites:
+                module = self._model.get_submodule(site.module)
+                stack.callback(module.register_forward_hook(self._take(site)).remove)
+            return stack.pop_all()
 
     def _take(self, site: Site) -> Any:
         def hook(_: nn.Module, __: Any, output: Any) -> Any:

@@ -116,6 +116,10 @@ def _matches(part: str, sites: Sequence[Site]) -> list[Head]:
             "Layers and heads count from 0.",
         )
     stack, layer, number = match["stack"], match["layer"], match["head"]
+    for text in (layer, number):
+        first, _, last = text.partition("-")
+        if last and int(last) < int(first):
+            raise SelectorError(f"The range {text} in {part!r} runs backwards.", f"Write {last}-{first}.")
     if stack is None and len({site.stack for site in sites}) > 1:
         raise SelectorError(f"{part!r} does not say which stack it means.", _what_there_is(sites))
     found = [

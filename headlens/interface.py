@@ -19,11 +19,15 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers.masking_utils import eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from headlens.errors import ModelError
 from headlens.masks import LazyMask, additive, lazy_mask
 
 NAME = "headlens"
+DENSE = "headlens_dense"  # the same, for models whose own code works on the mask
+KNOWN = ("eager", "sdpa", "flash", "flex", "paged")  # beginnings of backends that compute plain attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,12 @@ class AttentionCall:
             [batch, head, stop - start, reach], where keys from `reach` on are seen by no query of the
             block; and which keys each query may see, bool [batch, 1, stop - start, reach].
         """
+        if not self.backend.startswith(KNOWN):
+            raise ModelError(
+                f"The attention function {self.backend!r} is not one of transformers' own, so its patterns "
+                "cannot be told.",
+                "Observe under model.set_attn_implementation('eager').",
+            )
         n_keys = self.key.shape[2]
         reach = min(self.mask.reach(start, stop), n_keys) if isinstance(self.mask, LazyMask) else n_keys
         visible, mask = self._mask_of(start, stop, reach)
@@ -88,8 +98,8 @@ class AttentionCall:
     def _mask_of(self, start: int, stop: int, reach: int) -> tuple[Tensor, Tensor | None]:
         device = self.query.device
         if isinstance(self.mask, LazyMask):
-            visible = self.mask.visible(start, stop, reach).to(device)
-            return visible, additive(visible, self.query.dtype)
+            visible, added = self.mask.block(start, stop, reach, self.query.dtype)
+            return visible.to(device), added.to(device)
         if self.mask is None:
             shape = (self.query.shape[0], 1, stop - start, reach)
             return torch.ones(shape, dtype=torch.bool, device=device), None
@@ -134,17 +144,19 @@ def _attend(
     return handler(AttentionCall(module, query, key, value, attention_mask, options, backend)), None
 
 
-AttentionInterface.register(NAME, _attend)
-AttentionMaskInterface.register(NAME, lazy_mask)
+for _name, _mask in ((NAME, lazy_mask), (DENSE, eager_mask)):
+    AttentionInterface.register(_name, _attend)
+    AttentionMaskInterface.register(_name, _mask)
 
 
 @contextmanager
-def route(model: PreTrainedModel, handler: Handler) -> Iterator[None]:
+def route(model: PreTrainedModel, handler: Handler, dense: bool = False) -> Iterator[None]:
     """Hand all attention calls of one model to a handler while the block lasts.
 
     Args:
         model: the model; afterwards it is as it was, also after an exception.
         handler: receives each call and returns the heads' outputs before W_O [batch, query, head, width].
+        dense: make whole masks, for a model whose own code works on its mask.
 
     Yields:
         Nothing.
@@ -155,7 +167,7 @@ def route(model: PreTrainedModel, handler: Handler) -> Iterator[None]:
         for config in configs:
             entry = _routed.setdefault(id(config), _Routed(config, config._attn_implementation or "eager"))
             entry.routes += 1
-            config._attn_implementation_internal = NAME
+            config._attn_implementation_internal = DENSE if dense else NAME
         own = _routed[id(model.config)]
         for module in modules:
             backend = _routed.get(id(getattr(module, "config", None)), own).backend

@@ -6,7 +6,6 @@ import inspect
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -51,7 +50,7 @@ class Lens:
         self.source = source
         self.missing = tuple(missing)
 
-    @cached_property
+    @property
     def anatomy(self) -> Anatomy:
         """The model's attention sites, heads and weights."""
         return self._known[0]
@@ -157,11 +156,11 @@ class Lens:
     def _known(self) -> tuple[Anatomy, Seam]:
         """Anatomy and seam belong to the model: two lenses on one model share them."""
         with _lock:
-            if self.model not in _seams:
+            if self.model not in _seams or not _seams[self.model][1].fits():
                 anatomy = examine(self.model)
                 seam: Seam
                 if anatomy.by_interface:
-                    seam = InterfaceSeam(self.model, anatomy.sites)
+                    seam = InterfaceSeam(self.model, anatomy.sites, anatomy.dense_masks)
                 else:
                     outputs = [part.projections.output for part in anatomy.parts]
                     seam = HookSeam(self.model, anatomy.sites, outputs)
@@ -198,6 +197,11 @@ def load(
     """
     if isinstance(model, PreTrainedModel):
         return Lens(model, tokenizer)
+    if not isinstance(model, str):
+        raise ModelError(
+            f"Expected a model of transformers or a name, found {type(model).__name__}.",
+            "Give the transformers model itself: of a PEFT model, model.base_model.model.",
+        )
     loaded = load_model(find(model, revision, trust_remote_code), dtype, device)
     lens = Lens(loaded.model, tokenizer or loaded.tokenizer, loaded.source, loaded.missing)
     lacking = body_weights(lens)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
+KEPT = 2**23  # cells of masks that one forward pass may keep: up to 40 MiB in float32
+
 
 class LazyMask:
     """What a model receives for its attention mask while headlens listens.
@@ -23,6 +25,8 @@ class LazyMask:
         self._arguments = arguments
         self._dense: dict[str, Tensor | None] = {}
         self._reach: dict[tuple[int, int], int] = {}
+        self._blocks: dict[tuple[int, int, int, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self._kept = 0
         self.n_keys: int = int(arguments["kv_length"])
 
     def dense(self, backend: str) -> Tensor | None:
@@ -35,8 +39,32 @@ class LazyMask:
             What that backend's mask function returns, None where it needs no mask.
         """
         if backend not in self._dense:
-            self._dense[backend] = ALL_MASK_ATTENTION_FUNCTIONS[backend](**self._arguments)
+            # a backend without a mask function is given no mask, as transformers does it
+            make = ALL_MASK_ATTENTION_FUNCTIONS.get(backend, lambda **_: None)
+            self._dense[backend] = make(**self._arguments)
         return self._dense[backend]
+
+    def block(self, start: int, stop: int, n_keys: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Make the mask of one block; small ones are kept, since all layers share them.
+
+        Args:
+            start: first query of the block.
+            stop: one past its last query.
+            n_keys: how many leading keys to look at.
+            dtype: dtype of the logits.
+
+        Returns:
+            Which keys each query may see [batch, 1, stop - start, n_keys]: `visible`, and as `additive`.
+        """
+        name = (start, stop, n_keys, dtype)
+        if name in self._blocks:
+            return self._blocks[name]
+        visible = self.visible(start, stop, n_keys)
+        made = visible, additive(visible, dtype)
+        if self._kept + visible.numel() <= KEPT:
+            self._kept += visible.numel()
+            self._blocks[name] = made
+        return made
 
     def visible(self, start: int, stop: int, n_keys: int | None = None) -> Tensor:
         """Tell which keys the queries of one block may see.

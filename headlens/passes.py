@@ -34,7 +34,7 @@ class Reading:
     """How inputs are run through a model.
 
     Args:
-        batch_size: inputs at once; by default as many as hold 4,096 tokens.
+        batch_size: inputs at once; by default as many as hold 2,048 tokens.
         max_length: longest input in tokens; the model's own by default, 128 for windows of sentences.
         block_size: queries per block; by default as many as keep a block under 64 MiB.
         pad_left: pad on the left instead of on the right.

@@ -30,6 +30,8 @@ class Call:
     key_width: int
     value_width: int
     causal: bool
+    n_queries: int
+    n_keys: int
     query_layers: tuple[str, ...] = ()
     key_layers: tuple[str, ...] = ()
     value_layers: tuple[str, ...] = ()
@@ -38,10 +40,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the dry run saw: the attention calls in order, and whether they came through the interface."""
+    """What the dry run saw.
+
+    Args:
+        calls: the attention calls, in order.
+        by_interface: whether they came through the interface.
+        dense: whether the model's own code works on the mask, so that whole masks must be made.
+    """
 
     calls: list[Call]
     by_interface: bool
+    dense: bool = False
 
 
 @dataclass(slots=True)
@@ -75,13 +84,16 @@ def trace(model: PreTrainedModel) -> Trace:
     from headlens.fallback import trace_by_hooks
 
     if uses_interface(model):
-        calls = _trace_by_interface(model)
-        if calls:
-            return Trace(calls, by_interface=True)
+        try:
+            found = Trace(_trace_by_interface(model), by_interface=True)
+        except ModelError:  # its own code may do something to the mask that a mask to be cannot take
+            found = Trace(_trace_by_interface(model, dense=True), by_interface=True, dense=True)
+        if found.calls:
+            return found
     return Trace(trace_by_hooks(model), by_interface=False)
 
 
-def _trace_by_interface(model: PreTrainedModel) -> list[Call]:
+def _trace_by_interface(model: PreTrainedModel, dense: bool = False) -> list[Call]:
     paths = {module: path for path, module in model.named_modules()}
     calls: list[Call] = []
     awaiting: list[Call] = []  # calls whose W_O has not run yet
@@ -96,15 +108,16 @@ def _trace_by_interface(model: PreTrainedModel) -> list[Call]:
         calls.append(noted)
         awaiting.append(noted)
         batch, heads, n_queries, _ = call.query.shape
-        return call.value.new_zeros(batch, n_queries, heads, call.value.shape[-1])
+        return call.value.new_ones(batch, n_queries, heads, call.value.shape[-1])
 
     def after(linear: Linear) -> None:
         for call in awaiting:  # the first linear layer after the attention function receives the heads
-            if linear.input.shape[-1] == call.n_heads * call.value_width:
+            near = linear.path.startswith(call.module.rpartition(".")[0])
+            if near and linear.input.shape[-1] == call.n_heads * call.value_width:
                 call.output_layer = linear.path
         awaiting.clear()
 
-    with dry(model), logging(model, log, after), route(model, attend):
+    with dry(model), logging(model, log, after), route(model, attend, dense):
         run(model)
     return calls
 
@@ -112,11 +125,7 @@ def _trace_by_interface(model: PreTrainedModel) -> list[Call]:
 def _note(call: AttentionCall, path: str, model: PreTrainedModel) -> Call:
     _, n_heads, n_queries, key_width = call.query.shape
     n_keys = call.key.shape[2]
-    if isinstance(call.mask, LazyMask):
-        causal = call.mask.causal
-    else:
-        causal = bool(getattr(call.module, "is_causal", False))
-    causal = causal and n_keys == n_queries
+    causal = _is_causal(call) and n_keys == n_queries
     return Call(
         module=path,
         stack=stack_of(model, n_queries, n_keys, causal),
@@ -125,7 +134,18 @@ def _note(call: AttentionCall, path: str, model: PreTrainedModel) -> Call:
         key_width=key_width,
         value_width=call.value.shape[-1],
         causal=causal,
+        n_queries=n_queries,
+        n_keys=n_keys,
     )
+
+
+def _is_causal(call: AttentionCall) -> bool:
+    if isinstance(call.mask, LazyMask):
+        return call.mask.causal
+    if call.mask is None or call.mask.device.type == "meta" or call.mask.shape[-2] < 2:
+        return bool(getattr(call.module, "is_causal", False))
+    first = call.mask[0, 0, 0]  # what the first query may see, [key]
+    return not bool(first[-1]) if first.dtype == torch.bool else bool(first[-1] < first[0])
 
 
 def stack_of(model: PreTrainedModel, n_queries: int, n_keys: int, causal: bool) -> str:
@@ -232,6 +252,9 @@ def run(model: PreTrainedModel, **options: Any) -> Any:
         inputs = {"input_ids": _ids(config, n_source, device)}
         if model.config.is_encoder_decoder:
             inputs["decoder_input_ids"] = _ids(config, N_TOKENS, device)
+        elif getattr(config, "add_cross_attention", False):  # a decoder that looks at another model's states
+            states = torch.zeros(1, N_SOURCE, config.hidden_size, device=device, dtype=model.dtype)
+            inputs["encoder_hidden_states"] = states
         return model(**inputs, **options)
     except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
         raise ModelError(

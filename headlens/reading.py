@@ -75,22 +75,36 @@ class Reader:
     def see(self, site: Site, block: Block, batch: Batch) -> None:
         """Show a block of one site to the scorers."""
         tokens = TokenView(site, block, batch)
+        words = None
         if any(scorer.level == "words" for scorer in self._scorers):
             self._gather(site, block, batch)
+            if block.stop == block.n_queries:
+                words = WordView(site, self._take(site, batch), batch)
         for scorer in self._scorers:
             if scorer.level == "tokens":
                 self._tallies[scorer].add(site, batch, scorer(tokens))
-            elif block.stop == block.n_queries:
-                view = WordView(site, self._words[site], batch)
-                self._tallies[scorer].add(site, batch, scorer(view))
-        if block.stop == block.n_queries:
-            self._words.pop(site, None)
+            elif words is not None:
+                self._tallies[scorer].add(site, batch, scorer(words))
 
     def _gather(self, site: Site, block: Block, batch: Batch) -> None:
-        """Add a block to the word-to-word attention of its site: the only thing kept between blocks."""
-        pieces = batch.pieces.to(block.pattern)  # [input, token, word], 0 or 1
-        to_words = block.pattern @ pieces[:, None, : block.pattern.shape[-1]]  # [input, head, query, word]
-        shares = pieces / pieces.sum(1, keepdim=True).clamp(min=1)  # of a piece in its word's mean
-        rows = shares[:, block.start : block.stop].transpose(1, 2)[:, None]  # [input, 1, word, query]
-        words = rows @ to_words  # [input, head, word, word]
-        self._words[site] = self._words[site] + words if site in self._words else words
+        """Add a block to the word-to-word sums of its site: the only thing kept between blocks.
+
+        Words and one more, for what belongs to no word; rows of all inputs and heads below one another.
+        """
+        pattern = block.pattern.float()  # [input, head, query, key]
+        n_inputs, n_heads, n_queries, n_keys = pattern.shape
+        n = batch.n_words + 1
+        owners = batch.owners.to(pattern.device)  # [input, token]
+        keys = owners[:, None, None, :n_keys].expand_as(pattern)
+        to_words = pattern.new_zeros(n_inputs, n_heads, n_queries, n).scatter_add_(-1, keys, pattern)
+        tops = n * torch.arange(n_inputs * n_heads, device=pattern.device).view(n_inputs, n_heads, 1)
+        rows = tops + owners[:, None, block.start : block.stop]  # [input, head, query]
+        if site not in self._words:
+            self._words[site] = pattern.new_zeros(n_inputs * n_heads * n, n)
+        self._words[site].index_add_(0, rows.flatten(), to_words.flatten(0, 2))
+
+    def _take(self, site: Site, batch: Batch) -> Tensor:
+        """Attention from word to word, [input, head, word, word]: sums over queries become means."""
+        n = batch.n_words + 1
+        sums = self._words.pop(site).view(len(batch.items), -1, n, n)[:, :, :-1, :-1]
+        return sums / batch.n_pieces.to(sums.device).clamp(min=1)[:, None, :, None]

@@ -39,18 +39,22 @@ class Clock:
         return time.perf_counter() - self.started
 
 
-def prepare(out: Path) -> Path:
+def prepare(out: Path, command: str) -> Path:
     """Make a run directory, before any work is spent.
 
     Args:
         out: the directory.
+        command: what will be written there.
 
     Returns:
         The same.
 
     Raises:
-        RunError: it cannot be made or written, or it is a file.
+        RunError: it cannot be made or written, it is a file, or it holds what another command wrote.
     """
+    other = _command_of(out / "run.json")
+    if other not in (None, command):
+        raise RunError(f"{out} holds what headlens {other} wrote.", "Choose another --out.")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -59,6 +63,14 @@ def prepare(out: Path) -> Path:
     write_text("", out / ".writable")
     (out / ".writable").unlink()
     return out
+
+
+def _command_of(path: Path) -> str | None:
+    """The command that wrote a run.json; None where there is none to keep."""
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["command"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def record(

@@ -110,18 +110,21 @@ class Tally:
     def summaries(self) -> list[Summary]:
         """Sum every measure up, against the baseline that does best on the other half of the units.
 
-        A baseline of each head's own is added to it.
+        A chance of each head's own is added to it, or stands beside it as something to beat.
         """
+        besides = self.scorer.beats_chance
         sites = self.site_of_head.numpy()
         found = []
         for index, measure in enumerate(self.scorer.measures):
             n = self.n[:, index].numpy()[:, sites]  # [unit, head]
             baselines = self.baseline[:, index].numpy()  # [unit, site, baseline]
-            chosen = cross_fit(baselines)[:, sites] + self.chance[:, index].numpy()
-            beaten = np.zeros((len(sites), 0))
-            if self.scorer.beats_all:
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    beaten = baselines.sum(0)[sites] / n.sum(0)[:, None]
+            chance = self.chance[:, index].numpy()
+            chosen = cross_fit(baselines)[:, sites] + (0 if besides else chance)
+            beaten = baselines.sum(0)[sites] if self.scorer.beats_all else np.zeros((len(sites), 0))
+            if besides:
+                beaten = np.column_stack([beaten, chance.sum(0)])
+            with np.errstate(invalid="ignore", divide="ignore"):
+                beaten = beaten / n.sum(0)[:, None]
             found.append(Summary(measure, self.score[:, index].numpy(), n, chosen, beaten))
         return found
 

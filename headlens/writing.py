@@ -42,7 +42,8 @@ class Writing:
 
         Returns:
             None where the model has no unembedding that reads the residual stream through one norm (BERT
-            has a layer of its own between), or where some W_O is unknown.
+            has a layer of its own between), where some W_O is unknown, or where what it writes passes a
+            norm before it is added (Gemma 3).
         """
         head: Any = lens.model.get_output_embeddings()  # type: ignore[no-untyped-call]
         norm = _final_norm(lens, head) if isinstance(head, nn.Module) else None
@@ -87,11 +88,12 @@ class Writing:
 
 def _final_norm(lens: Lens, head: nn.Module) -> nn.Module | None:
     """The norm whose input is what the last block puts out and whose output the unembedding reads."""
-    last = lens.anatomy.parts[-1].projections.output
-    blocks = {path for path in _ancestors(last) if path}
+    outputs = [part.projections.output for part in lens.anatomy.parts]
+    blocks = {path for path in _ancestors(outputs[-1]) if path}
     seen: dict[str, Any] = {}
     norms: list[tuple[nn.Module, Tensor, Tensor]] = []
     put_out: list[Tensor] = []
+    written: list[Tensor] = []
 
     def watch(path: str) -> Any:
         def hook(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
@@ -100,6 +102,8 @@ def _final_norm(lens: Lens, head: nn.Module) -> nn.Module | None:
             first = output[0] if isinstance(output, tuple) else output
             if path in blocks and isinstance(first, Tensor):
                 put_out.append(first)
+            if path in outputs and isinstance(first, Tensor):
+                written.append(first)
             weight = getattr(module, "weight", None)
             if isinstance(weight, Tensor) and weight.ndim == 1 and isinstance(output, Tensor):
                 norms.append((module, arguments[0], output))
@@ -108,12 +112,14 @@ def _final_norm(lens: Lens, head: nn.Module) -> nn.Module | None:
 
     handles = [module.register_forward_hook(watch(path)) for path, module in lens.model.named_modules()]
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), lens.observe(lambda site, block: None, sites=()):  # in eval mode
             run(lens.model)
     finally:
         for handle in handles:
             handle.remove()
     read = seen.get("read")
+    if any(_same(taken, output) for _, taken, _ in norms for output in written):
+        return None
     for module, taken, output in norms:
         if read is not None and _same(output, read) and any(_same(taken, x) for x in put_out):
             return module
@@ -137,6 +143,6 @@ def _linear_part(norm: nn.Module, width: int) -> tuple[Tensor, bool]:
     probe = (probe - probe.mean()).to(parameter)
     with torch.inference_mode():
         plus, minus, lifted = norm(probe), norm(-probe), norm(probe + 3)
-    centred = bool(torch.allclose(lifted, plus, atol=1e-4))
+    centred = bool((lifted - plus).norm() < 0.1 * (plus - minus).norm())  # also in half precision
     weight = (plus - minus) / 2 / (probe / probe.square().mean().sqrt())
     return weight.float(), centred

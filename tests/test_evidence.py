@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from headlens.scorers.induction import Induction
 
 import headlens
 from handmade import site
@@ -13,6 +12,7 @@ from headlens.errors import InputError
 from headlens.evidence import Settings, score_table
 from headlens.scorers.coreference import Coreference
 from headlens.scorers.delimiter import Delimiter
+from headlens.scorers.induction import Induction
 from headlens.scorers.positional import Positional
 from headlens.scorers.syntactic import FARTHEST, Syntactic
 from headlens.tables import SCORES, TAGS
@@ -144,6 +144,16 @@ def test_the_best_offset_explains_a_positional_head_away():
     row = score_table([made(Syntactic(("det",)), right, np.full(units, 10), offsets)], {}, Settings()).iloc[0]
     assert (row["score"], row["baseline"], row["effect"]) == (0.9, 0.9, 0.0)
     assert not row["tagged"]
+
+
+def test_a_syntactic_head_must_beat_what_popular_words_give():
+    units = np.full(40, 100)
+    tally = made(Syntactic(("obj",)), np.full((40, 2), 60), units, np.full((40, 1), 30))
+    tally.chance[:, 0] = torch.tensor([40.0, 55.0])
+    rows = score_table([tally], {}, Settings()).iloc[:2]
+    assert rows["baseline"].tolist() == [0.3, 0.3]
+    assert rows["effect"].tolist() == pytest.approx([0.3, 0.3])
+    assert rows["tagged"].tolist() == [True, False]
 
 
 def test_strongest_evidence_comes_first():

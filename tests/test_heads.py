@@ -92,7 +92,7 @@ FORM = (
         ("0.4", ONE, f"There is no head 0.4 in this model. {HERE}"),
         ("0.2-4", ONE, f"There is no head 0.4 in this model. {HERE}"),
         ("1-3.2", ONE, f"There is no head 3.2 in this model. {HERE}"),
-        ("2.3-1", ONE, f"There is no head 2.3-1 in this model. {HERE}"),
+        ("2.3-1", ONE, "The range 3-1 in '2.3-1' runs backwards. Write 1-3."),
         ("0.0,9.9", ONE, f"There is no head 9.9 in this model. {HERE}"),
         ("decoder.0.0", ONE, f"There is no head decoder.0.0 in this model. {HERE}"),
         ("encoder.0.7", ONE, f"There is no head encoder.0.7 in this model. {HERE}"),

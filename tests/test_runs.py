@@ -105,10 +105,10 @@ def test_everything_becomes_plain_json(tmp_path):
 
 
 def test_prepare(tmp_path):
-    assert runs.prepare(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert runs.prepare(tmp_path / "a" / "b", "classify") == tmp_path / "a" / "b"
     assert list((tmp_path / "a" / "b").iterdir()) == []
     (tmp_path / "a" / "keep.txt").write_text("mine")
-    runs.prepare(tmp_path / "a")
+    runs.prepare(tmp_path / "a", "classify")
     assert (tmp_path / "a" / "keep.txt").read_text() == "mine"
 
 
@@ -116,7 +116,7 @@ def test_prepare_refuses_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     for out, why in ((tmp_path / "file", "File exists"), (tmp_path / "file" / "in", "Not a directory")):
         with pytest.raises(RunError) as caught:
-            runs.prepare(out)
+            runs.prepare(out, "classify")
         assert str(caught.value) == f"The directory {out} cannot be made: {why}. Choose another --out."
 
 
@@ -126,7 +126,7 @@ def test_prepare_refuses_a_place_that_cannot_be_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr("tempfile.mkstemp", refuse)
     with pytest.raises(RunError) as caught:
-        runs.prepare(tmp_path)
+        runs.prepare(tmp_path, "classify")
     assert str(caught.value) == (
         f"{tmp_path / '.writable'} cannot be written: Permission denied. "
         "Choose another place with --out, or make room."

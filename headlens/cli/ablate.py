@@ -53,7 +53,7 @@ def command(
     from headlens.benchmarks.inputs import Options
 
     clock = runs.Clock.start()
-    runs.prepare(out)
+    runs.prepare(out, "ablate")
     lens = options.load(model)
     reading = Options(
         columns=tuple(columns.split(",")) if columns else (),

@@ -86,11 +86,11 @@ def command(
     from headlens.tags import margins_in_force
 
     clock = runs.Clock.start()
-    wanted = [tag.strip() for tag in tags.split(",")] if tags else None
+    wanted = [tag.strip() for tag in tags.split(",")] if tags is not None else None
     check_tags(wanted)  # what can be told now is told before a large model is loaded
     shares = _margins(margins)
     margins_in_force(shares)
-    runs.prepare(out)
+    runs.prepare(out, "classify")
     corpus = read_corpus(corpora or None, parser)
     lens = options.load(model)
     found = classify(
@@ -130,7 +130,7 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     from headlens.heads import Head
 
     scores = found.scores
-    lines = [f"{'tag':<14}{'heads':>6}   strongest"]
+    lines = [f"{'tag':<16}{'heads':>6}   strongest"]
     for tag in dict.fromkeys(scores["tag"]):
         proven = scores[(scores["tag"] == tag) & scores["tagged"]].sort_values(
             "ci_low", ascending=False, kind="stable"
@@ -141,7 +141,7 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
             f"(baseline {row.baseline:.2f})"
             for row in best.head(strongest).itertuples()
         )
-        lines.append(f"{tag:<14}{len(best):>6}   {examples or '-'}")
+        lines.append(f"{tag:<16}{len(best):>6}   {examples or '-'}")
     corpus = found.facts["corpus"]
     lines.append(
         f"of {len(lens.anatomy.heads)} heads, on {corpus['sentences']:,} sentences "

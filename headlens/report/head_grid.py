@@ -222,7 +222,7 @@ def _caption(maps: AttentionMaps, labelled: bool, factor: int) -> str:
         "Within a map, rows: the query that looks; columns: the key that it looks at. " + about(maps)
     )
     if not labelled:
-        for axis in {id(axis): axis for pair in maps.axes.values() for axis in pair}.values():
+        for axis in {axis.tokens: axis for pair in maps.axes.values() for axis in pair}.values():
             listed = ": " + " ".join(map(label, axis.tokens)) if len(axis) <= LISTED else ""
             text += f" {len(axis)} {unit} from top to bottom and left to right, not labelled{listed}."
     return text + thinned(1, factor)

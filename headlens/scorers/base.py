@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headlens.tally import Summary, Tally
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,23 @@ class TokenView:
     @cached_property
     def n_visible(self) -> Tensor:
         """How many keys each query may see, [input, query]."""
-        return self.visible.sum(-1)
+        return self.once(_count_visible)
+
+    def once(self, make: Callable[[TokenView], T]) -> T:
+        """Work out what depends on the batch and on what these queries may see, but not on their weights.
+
+        Layers mostly see alike, so this is done once for all of them.
+
+        Args:
+            make: called with the view the first time; what it returns must not hold the view.
+
+        Returns:
+            What it returned.
+        """
+        known = self.batch.known_of(self.block.visible)
+        if make not in known:
+            known[make] = make(self)
+        return cast(T, known[make])
 
     def keys(self, mask: Tensor) -> Tensor:
         """Cut what is known of all tokens down to the block's keys, [input, key]."""
@@ -174,6 +191,7 @@ class Scorer(ABC):
         needs: what the corpus must have for it: "trees", "entities", "parts of speech".
         n_baselines: how many baselines its scores are held against; the best is chosen by cross-fitting.
         beats_all: whether a head must beat every baseline by the margin, not only the chosen one.
+        beats_chance: whether its own chance (see `Counts`) is beaten besides, not added to the baseline.
     """
 
     tag: ClassVar[str]
@@ -184,6 +202,7 @@ class Scorer(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     n_baselines: ClassVar[int] = 1
     beats_all: ClassVar[bool] = False
+    beats_chance: ClassVar[bool] = False
 
     @classmethod
     def make(cls, context: Context) -> Scorer:
@@ -214,6 +233,26 @@ class Scorer(ABC):
         return tally.summaries()
 
 
+def _count_visible(view: TokenView) -> Tensor:
+    return view.visible.sum(-1)
+
+
+def unique_max(weights: Tensor, dim: int = -1) -> Tensor:
+    """Find the largest weight along an axis: a weight that equals it is the one that is chosen.
+
+    Args:
+        weights: of any shape, not negative where they may be chosen.
+        dim: the axis.
+
+    Returns:
+        The largest weights, without that axis; NaN, which nothing equals and so an abstention, where several
+        share the largest weight or none is above 0.
+    """
+    largest = weights.amax(dim)
+    one = (_equal(weights, largest.unsqueeze(dim)).sum(dim) == 1) & (largest > 0)
+    return largest.masked_fill(~one, torch.nan)
+
+
 def unique_argmax(weights: Tensor) -> Tensor:
     """Find the place of the largest weight of each row.
 
@@ -223,6 +262,13 @@ def unique_argmax(weights: Tensor) -> Tensor:
     Returns:
         Indices [...]; -1, an abstention, where several columns share the largest weight or none is above 0.
     """
-    largest, place = weights.max(dim=-1)
-    shared = (weights == largest[..., None]).sum(dim=-1) > 1
-    return place.masked_fill(shared | (largest <= 0), -1)
+    largest = weights.amax(-1)
+    equal = _equal(weights, largest[..., None])
+    columns = torch.arange(weights.shape[-1], dtype=equal.dtype, device=equal.device)
+    place = (equal @ columns).long()  # exact where one column is equal
+    return place.masked_fill((equal.sum(-1) != 1) | (largest <= 0), -1)
+
+
+def _equal(weights: Tensor, value: Tensor) -> Tensor:
+    """1 where equal, else 0: float numbers, since they are added up much faster than booleans."""
+    return torch.eq(weights, value, out=torch.empty(weights.shape, device=weights.device))

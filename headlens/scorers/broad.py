@@ -31,7 +31,9 @@ class Broad(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        entropy = torch.special.entr(view.pattern).sum(-1)  # [input, head, query]
+        lowest = torch.finfo(view.pattern.dtype).smallest_normal  # 0 ln 0 is 0
+        logs = view.pattern.clamp(min=lowest).log_()
+        entropy = -logs.mul_(view.pattern).sum(-1)  # [input, head, query]
         counted = view.counted & (view.n_visible > 1)
         most = view.n_visible.clamp(min=2).log()
         share = (entropy / most[:, None] * counted[:, None]).sum(-1)  # [input, head]

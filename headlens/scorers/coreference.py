@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from headlens.scorers.base import Counts, Gold, Rule, Scorer, WordView, unique_argmax
+from headlens.scorers.base import Counts, Gold, Rule, Scorer, WordView, unique_max
 from headlens.text.batches import Batch
 from headlens.text.inputs import Item
 
@@ -84,10 +84,12 @@ class Coreference(Scorer):
         device = view.weights.device
         rows = view.weights[found.inputs.to(device), :, found.heads.to(device)]  # [mention, head, word]
         earlier = torch.arange(rows.shape[-1], device=device) < found.heads.to(device)[:, None]
+        antecedents = found.antecedents.to(device)
         scores = []
         for candidates in (found.candidates.to(device), earlier):
-            chosen = unique_argmax(rows.masked_fill(~candidates[:, None], -1))  # [mention, head]
-            right = found.antecedents.to(device).gather(1, chosen.clamp(min=0)) & (chosen >= 0)
+            largest = unique_max(rows.masked_fill(~candidates[:, None], -1))  # [mention, head]
+            right = (rows == largest[..., None]) & (candidates & antecedents)[:, None]
+            right = right.any(-1)
             scores.append(found.by_measure(right.to(rows.dtype), len(view.batch.items)))
         return Counts(score=torch.cat(scores, dim=1))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from headlens.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
@@ -33,15 +34,18 @@ class Delimiter(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        batch = view.batch
-        kinds = torch.stack(
-            [view.keys(mask) for mask in (batch.special, batch.punctuation, batch.first)], dim=-1
-        ).to(view.pattern.dtype)  # [input, key, kind]
-        mass = view.pattern @ kinds[:, None]  # [input, head, query, kind]
-        seen = view.visible.to(kinds.dtype) @ kinds  # [input, query, kind]
-        valid = (seen > 0) & view.counted[..., None]
-        uniform = seen / view.n_visible.clamp(min=1)[..., None]
-        return Counts(
-            score=(mass * valid[:, None]).sum(2).transpose(1, 2),  # [input, kind, head]
-            gold=Gold(valid.sum(1).float(), (uniform * valid).sum(1)[..., None]),
-        )
+        kinds, valid, gold = view.once(_kinds)
+        mass = valid[:, None].to(view.pattern) @ view.pattern  # [input, head, kind, key], summed over queries
+        return Counts((mass * kinds[:, None]).sum(-1).transpose(1, 2), gold)
+
+
+def _kinds(view: TokenView) -> tuple[Tensor, Tensor, Gold]:
+    """Keys of each kind [input, kind, key], queries that count for it [input, kind, query], 0 and 1; gold."""
+    batch = view.batch
+    kinds = torch.stack([view.keys(mask) for mask in (batch.special, batch.punctuation, batch.first)], dim=1)
+    kinds = kinds.float()
+    seen = kinds @ view.visible.transpose(1, 2).float()  # [input, kind, query]
+    valid = (seen > 0) & view.counted[:, None]
+    uniform = seen / view.n_visible.clamp(min=1)[:, None]
+    gold = Gold(valid.sum(-1).float(), (uniform * valid).sum(-1)[..., None])
+    return kinds, valid.float(), gold

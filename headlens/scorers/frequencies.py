@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import csv
+import hashlib
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headlens.errors import InputError
 from headlens.text.corpus import Corpus, Word
+from headlens.text.lines import numbered_lines
 
 
 def rarest(words: Sequence[Word], frequency: Mapping[str, float]) -> list[bool]:
@@ -57,13 +59,16 @@ def read_frequencies(path: Path) -> dict[str, float]:
     frequency: dict[str, float] = {}
     for number, row in table_rows(path, "frequencies"):
         try:
-            word, count = row
-            frequency[word.lower()] = frequency.get(word.lower(), 0.0) + float(count)
-        except ValueError:
+            word, count = row[0].lower(), float(row[1])
+        except (IndexError, ValueError):
+            word, count = "", math.nan
+        if len(row) != 2 or not word.strip() or not 0 <= count < math.inf:
             raise InputError(
-                f"{path}, line {number}: expected a word, a tab and a number, found {chr(9).join(row)!r}.",
+                f"{path}, line {number}: expected a word, a tab and a number from 0, "
+                f"found {chr(9).join(row)!r}.",
                 "Write one word with its frequency on each line.",
-            ) from None
+            )
+        frequency[word] = frequency.get(word, 0.0) + count
     return frequency
 
 
@@ -72,17 +77,13 @@ def table_rows(path: Path, what: str) -> list[tuple[int, list[str]]]:
 
     Args:
         path: text file, UTF-8.
-        what: what it holds, for the message.
+        what: what it holds, for messages.
 
     Returns:
         The number of each line, from 1, and its cells.
 
     Raises:
-        InputError: the file cannot be read.
+        CorpusError: the file cannot be read.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            return [(number, row) for number, row in enumerate(rows, 1) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"The {what} {path} cannot be read: {error}.", "Check the path.") from error
+    lines = numbered_lines(path, hashlib.sha256(), what)
+    return [(number, line.split("\t")) for number, line in lines if line]

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from headlens.heads import STACKS
-from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView, unique_argmax
+from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView, unique_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,21 @@ class Positional(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        pattern, n_keys = view.pattern, view.pattern.shape[-1]
-        offsets = torch.tensor(self.offsets, device=pattern.device)
-        keys = view.queries[:, None] + offsets  # [query, offset]
+        keys, valid, gold = view.once(self._places)
+        n_heads = view.pattern.shape[1]
+        mass = view.pattern.gather(3, keys[None, None].expand(len(valid), n_heads, -1, -1))
+        largest = mass == unique_max(view.pattern)[..., None]  # [input, head, query, offset]
+        sums = [(found * valid[:, None]).sum(2) for found in (largest, mass)]  # each [input, head, offset]
+        return Counts(torch.cat(sums, dim=-1).transpose(1, 2), gold)
+
+    def _places(self, view: TokenView) -> tuple[Tensor, Tensor, Gold]:
+        """The key at each offset [query, offset], where a query may see it [input, query, offset]; gold."""
+        n_keys = view.pattern.shape[-1]
+        keys = view.queries[:, None] + torch.tensor(self.offsets, device=view.pattern.device)
         inside = (keys >= 0) & (keys < n_keys)
-        keys = keys.clamp(0, n_keys - 1).expand(len(pattern), -1, -1)  # [input, query, offset]
-        valid = inside & view.visible.gather(2, keys) & view.counted[..., None]  # [input, query, offset]
-        largest = unique_argmax(pattern)[..., None] == keys[:, None]  # [input, head, query, offset]
-        mass = pattern.gather(3, keys[:, None].expand(-1, pattern.shape[1], -1, -1))
-        both = torch.cat([largest.float(), mass], dim=-1) * valid.repeat(1, 1, 2)[:, None]
+        keys = keys.clamp(0, n_keys - 1)
+        seen = view.visible.gather(2, keys.expand(len(view.visible), -1, -1))
+        valid = (inside & seen & view.counted[..., None]).to(view.pattern)
         uniform = (valid / view.n_visible.clamp(min=1)[..., None]).sum(1)  # [input, offset]
-        return Counts(
-            score=both.sum(2).transpose(1, 2),  # [input, measure, head]
-            gold=Gold(valid.sum(1).repeat(1, 2).float(), uniform.repeat(1, 2)[..., None]),
-        )
+        gold = Gold(valid.sum(1).repeat(1, 2), uniform.repeat(1, 2)[..., None])
+        return keys, valid, gold

@@ -24,10 +24,11 @@ class RareToken(Scorer):
     After Voita et al. 2019. Words as rare as the second rarest count with it. Sentences of fewer than five
     words, and those in which more than half of the words are as rare, tell nothing and are not counted.
     Special tokens neither look nor are looked at. Baseline, and each head has its own: chance at matched
-    positions, which is the share of rare words' tokens among those a token may see, times how much rarer
-    than elsewhere words are where its largest weight falls. So a head that always looks at the end, where
-    rare words often stand, gains nothing. It is counted over tokens, not words: rare words have more pieces,
-    and any head with even weights would seem to look at them if the pieces were added up.
+    positions, which is the number of rare words' tokens among those a token may see, times how much rarer
+    words are where its largest weight falls, over the sum of that over all it may see. So a head that always
+    looks at the end, where rare words often stand, gains nothing, nor does a token that sees but one. It is
+    counted over tokens, not words: rare words have more pieces, and any head with even weights would seem to
+    look at them if the pieces were added up.
 
     Args:
         frequency: of each word, in lower case; words that are not in it are the rarest.
@@ -55,26 +56,34 @@ class RareToken(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        rare, ratio, telling = (view.keys(x) for x in view.batch.once(self._tokens))  # each [input, key]
-        block = view.block
-        queries = view.batch.once(self._tokens)[2][:, block.start : block.stop].to(rare.device)
-        seen = view.visible & telling[:, None]  # [input, query, key]
-        share = (seen & rare[:, None]).sum(-1) / seen.sum(-1).clamp(min=1)  # [input, query]
-        counted = queries & seen.any(-1)
+        rare, ratio, telling, counted, share = view.once(self._keys)
         chosen = unique_argmax(view.pattern * telling[:, None, None])  # [input, head, query]
         made, place = (chosen >= 0) & counted[:, None], chosen.clamp(min=0)
 
         def at(values: Tensor) -> Tensor:
             return values[:, None].expand(-1, place.shape[1], -1).gather(2, place)
 
-        right = (at(rare) & made).sum(-1)
+        right = (at(rare) * made).sum(-1)
         chance = ((share[:, None] * at(ratio)).clamp(max=1) * made).sum(-1)
         n = counted.sum(-1).float()
         return Counts(
-            score=right[:, None].float(),  # [input, 1, head]
+            score=right[:, None],  # [input, 1, head]
             gold=Gold(n[:, None], torch.zeros_like(n)[:, None, None]),
             chance=chance[:, None],
         )
+
+    def _keys(self, view: TokenView) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Of each key as `_tokens` has it, as numbers; which queries count; how rare what they see is.
+
+        The last is [input, query]: rare tokens over all tokens, each as rare as is usual at its place.
+        """
+        tokens = view.batch.once(self._tokens)
+        rare, ratio, telling = (view.keys(x).float() for x in tokens)
+        seen = view.visible * telling[:, None]  # [input, query, key]
+        usual = (seen * ratio[:, None]).sum(-1).clamp(min=torch.finfo(ratio.dtype).tiny)
+        share = (seen * rare[:, None]).sum(-1) / usual
+        asking = tokens[2][:, view.block.start : view.block.stop].to(seen.device)
+        return rare, ratio, telling, asking & seen.any(-1), share
 
     def _tokens(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Of each token, [input, token]: is its word rare, how rare words are there, does it count."""

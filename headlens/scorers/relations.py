@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from headlens.scorers.base import Context
 from headlens.scorers.frequencies import table_rows
 
 NEIGHBOURS = 10
+TABLE = 2**27  # bytes that a table of all pairs of words may take; with more words, pairs are searched for
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +72,29 @@ class Relations:
 
     def related(self, pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell which pairs of numbers [pair, 2] are related, [pair]."""
-        return np.isin(pairs[:, 0] * len(self.numbers) + pairs[:, 1], self.codes)
+        return self._holds(pairs[:, 0] * len(self.numbers) + pairs[:, 1])
 
     def shuffled(self, pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell which pairs of numbers [pair, 2] each shuffled relation relates, [shuffle, pair]."""
-        moved = self.permutations[:, pairs]  # [shuffle, pair, 2]
-        return np.isin(moved[..., 0] * len(self.numbers) + moved[..., 1], self.codes)
+        first, second = self.permutations[:, pairs[:, 0]], self.permutations[:, pairs[:, 1]]
+        return self._holds(first * len(self.numbers) + second)
+
+    def _holds(self, codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        if self._table is not None:
+            found: NDArray[np.bool_] = self._table[codes]
+            return found
+        places = np.searchsorted(self.codes, codes)
+        return np.asarray(np.append(self.codes, -1)[places] == codes)
+
+    @cached_property
+    def _table(self) -> NDArray[np.bool_] | None:
+        """Whether each code is that of a related pair; None where there are too many words for a table."""
+        size = len(self.numbers) ** 2
+        if size > TABLE:
+            return None
+        table = np.zeros(size, dtype=np.bool_)
+        table[self.codes] = True
+        return table
 
 
 def neighbours(lens: Lens, words: Sequence[str]) -> NDArray[np.int64]:

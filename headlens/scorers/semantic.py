@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView
 from headlens.scorers.relations import Relations
 from headlens.text.batches import Batch
+from headlens.text.inputs import Item
 
 if TYPE_CHECKING:
     from headlens.tally import Summary, Tally
 
 Array = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 
 CONTENT = frozenset({"NOUN", "PROPN", "VERB", "ADJ", "ADV"})
 FARTHEST = 20  # distances beyond share a bucket, on each side
@@ -30,19 +33,19 @@ SHUFFLES = 100
 class _Pairs:
     """The pairs of content words of a batch that are neither neighbours nor of the same lemma.
 
+    A pair counts for the relation or, by its distance, for none; and for every shuffled relation that relates
+    it. Each entry is a pair and what it counts for; inputs with fewer entries are filled up.
+
     Args:
-        inputs: index of the input, [pair].
-        ends: the attending word and the attended word, [2, pair].
-        bucket: signed distance, cut at `FARTHEST` on both sides, [pair].
-        related: whether they are related, bool [pair].
-        shuffled: whether they would be under each shuffled relation, bool [shuffle, pair].
+        cells: place of the pair among the attention weights, attending word x words + attended word,
+            [input, entry].
+        columns: the measure that it counts for, one past the last where nothing is, [input, entry].
+        buckets: signed distance, cut at `FARTHEST` on both sides, [input, entry].
     """
 
-    inputs: Tensor
-    ends: Tensor
-    bucket: Tensor
-    related: Tensor
-    shuffled: Tensor
+    cells: Tensor
+    columns: Tensor
+    buckets: Tensor
 
 
 @dataclass(frozen=True)
@@ -79,31 +82,23 @@ class Semantic(Scorer):
     def gold(self, batch: Batch) -> Gold:
         """Count pairs: related ones of each input, unrelated ones by distance, those of each shuffle."""
         pairs = batch.once(self._pairs)
-        n_inputs = len(batch.items)
-        n = torch.zeros(n_inputs, len(self.measures))
-        by_distance = torch.zeros(n_inputs, len(self.measures), BUCKETS)
-        ones = torch.ones(len(pairs.inputs))
-        n.index_put_((pairs.inputs, _column(pairs)), ones, accumulate=True)
-        mine = pairs.related
-        places = (pairs.inputs[mine], torch.zeros_like(pairs.bucket[mine]), pairs.bucket[mine])
-        by_distance.index_put_(places, ones[mine], accumulate=True)
-        distances = torch.nn.functional.one_hot(pairs.bucket, BUCKETS).float()
-        # shuffles are summed over all inputs: the first stands for the batch
-        by_distance[0, 1 + BUCKETS :] = pairs.shuffled.float() @ distances
-        n[0, 1 + BUCKETS :] = pairs.shuffled.sum(1).float()
-        return Gold(n, by_distance)
+        n_measures = len(self.measures)
+        places = pairs.columns * BUCKETS + pairs.buckets  # [input, entry]
+        counts = torch.zeros(len(batch.items), (n_measures + 1) * BUCKETS)
+        counts.scatter_add_(1, places, torch.ones(places.shape))
+        by_distance = counts.view(-1, n_measures + 1, BUCKETS)[:, :-1]
+        return Gold(by_distance.sum(-1), by_distance)
 
     def __call__(self, view: WordView) -> Counts:
         """Score one site."""
         pairs = view.batch.once(self._pairs)
-        device = view.weights.device
-        inputs, (source, target) = pairs.inputs.to(device), pairs.ends.to(device)
-        weight = view.weights[inputs, :, source, target]  # [pair, head]
         n_heads = view.weights.shape[1]
-        score = torch.zeros(len(view.batch.items), len(self.measures), n_heads, device=device)
-        score.index_put_((inputs, _column(pairs).to(device)), weight, accumulate=True)
-        score[0, 1 + BUCKETS :] = pairs.shuffled.to(weight) @ weight
-        return Counts(score)
+        cells, columns = (
+            x.to(view.weights.device)[:, None].expand(-1, n_heads, -1) for x in (pairs.cells, pairs.columns)
+        )
+        weights = view.weights.flatten(2).gather(2, cells)  # [input, head, entry]
+        score = weights.new_zeros(*weights.shape[:2], len(self.measures) + 1)
+        return Counts(score.scatter_add_(2, columns, weights)[..., :-1].transpose(1, 2))
 
     def summarise(self, tally: Tally) -> list[Summary]:
         """Hold related pairs against unrelated ones at the same distances, and against shuffles."""
@@ -124,39 +119,44 @@ class Semantic(Scorer):
         return [Summary("related", score[:, 0], n, baseline, beaten[:, None])]
 
     def _pairs(self, batch: Batch) -> _Pairs:
-        inputs, ends, lemmas = [], [], []
-        for index, item in enumerate(batch.items):
-            content = [
-                (place, self.relations.number(word.lemma or word.form))
-                for place, word in enumerate(item.words)
-                if word.upos in CONTENT
-            ]
-            for a, lemma_a in content:
-                for b, lemma_b in content:
-                    if abs(a - b) > 1 and lemma_a != lemma_b:
-                        inputs.append(index)
-                        ends.append((a, b))
-                        lemmas.append((lemma_a, lemma_b))
-        words = torch.tensor(ends, dtype=torch.long).reshape(-1, 2).T
-        numbers = np.array(lemmas, dtype=np.int64).reshape(-1, 2)
+        inputs = [self._entries(item) for item in batch.items]
+        nothing = (0, len(self.measures), 0)
+        source, target, columns, buckets = zip(*inputs, strict=True)
+        cells = [a * batch.n_words + b for a, b in zip(source, target, strict=True)]
         return _Pairs(
-            torch.tensor(inputs, dtype=torch.long),
-            words,
-            (words[1] - words[0]).clamp(-FARTHEST, FARTHEST) + FARTHEST,
-            torch.from_numpy(self.relations.related(numbers)),
-            torch.from_numpy(self.relations.shuffled(numbers)),
+            *(
+                pad_sequence([torch.from_numpy(x) for x in rows], batch_first=True, padding_value=fill)
+                for rows, fill in zip((cells, columns, buckets), nothing, strict=True)
+            )
         )
+
+    def _entries(self, item: Item) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """Of each entry of an input: attending word, attended word, column and bucket."""
+        places, lemmas = [], []
+        for place, word in enumerate(item.words):
+            if word.upos in CONTENT:
+                places.append(place)
+                lemmas.append(self.relations.number(word.lemma or word.form))
+        ends = np.stack(np.triu_indices(len(places), 1))  # each pair once, [2, pair]
+        words, numbers = (np.array(x, dtype=np.int64)[ends] for x in (places, lemmas))
+        counted = (words[1] - words[0] > 1) & (numbers[0] != numbers[1])
+        words, numbers = words[:, counted], numbers[:, counted]
+        related = self.relations.related(numbers.T)
+        shuffle, moved = self.relations.shuffled(numbers.T).nonzero()
+        pairs = np.concatenate([np.arange(len(related)), moved])  # the pair of each entry
+        found = []
+        for source, target in (words, words[::-1]):  # relations go both ways
+            bucket = (target - source).clip(-FARTHEST, FARTHEST) + FARTHEST
+            column = np.concatenate([np.where(related, 0, 1 + bucket), 1 + BUCKETS + shuffle])
+            found.append((source[pairs], target[pairs], column, bucket[pairs]))
+        source, target, column, bucket = (np.concatenate(both) for both in zip(*found, strict=True))
+        return source, target, column, bucket
 
 
 def content_lemmas(context: Context) -> list[str]:
     """List the lemmas of all content words of a corpus, in lower case, sorted."""
     words = (word for _, sentence in context.corpus.sentences for word in sentence.words)
     return sorted({(word.lemma or word.form).lower() for word in words if word.upos in CONTENT})
-
-
-def _column(pairs: _Pairs) -> Tensor:
-    """The measure that a pair belongs to: related, or unrelated at its distance."""
-    return torch.where(pairs.related, 0, 1 + pairs.bucket)
 
 
 def _means(sums: Array, counts: Array, otherwise: Array | None) -> Array:

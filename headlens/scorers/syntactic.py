@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView, unique_argmax
+from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView, unique_max
 from headlens.text.batches import Batch, pad
 from headlens.text.corpus import Sentence
 
@@ -26,7 +26,9 @@ class Syntactic(Scorer):
     is its head. ``nsubj:head->dependent``: the word that attends to the dependent most is its head
     (Clark et al. 2019, both directions). Ties and rows of zeros are abstentions and count as wrong, and so
     do heads that a causal model cannot see. Dependents of ROOT are not counted. Baseline: the best single
-    offset of that relation, since a head that only looks a fixed way to the left is not syntactic.
+    offset of that relation, since a head that only looks a fixed way to the left is not syntactic. For the
+    tag a head must beat by the margin, besides, what it would get if the heads of its sentence were dealt out
+    anew: a head that looks at the main verb, whoever asks, is not syntactic either.
 
     Args:
         relations: the relations to score, without subtypes.
@@ -38,6 +40,7 @@ class Syntactic(Scorer):
     level: ClassVar[Literal["words"]] = "words"
     needs: ClassVar[tuple[str, ...]] = ("trees",)
     n_baselines: ClassVar[int] = 2 * FARTHEST + 1
+    beats_chance: ClassVar[bool] = True
 
     @classmethod
     def make(cls, context: Context) -> Syntactic:
@@ -78,14 +81,21 @@ class Syntactic(Scorer):
         """Score one site."""
         heads, relations = view.batch.once(self._tree)
         heads, relations = heads.to(view.weights.device), relations.to(view.weights.device)
-        weights = view.weights.clone()
-        weights.diagonal(dim1=-2, dim2=-1).fill_(-1)  # a word does not choose itself
-        scores = []
-        for weight in (weights, weights.transpose(-1, -2)):
-            right = unique_argmax(weight) == heads[:, None]  # [input, head, word]
-            right = (right & (heads >= 0)[:, None]).to(relations.dtype)
+        places = heads.clamp(min=0)[:, None]  # [input, 1, word]
+        others = view.weights.clone()
+        others.diagonal(dim1=-2, dim2=-1).fill_(-1)  # a word does not choose itself
+        to_head = others.take_along_dim(places[..., None], -1)[..., 0]  # [input, head, word]
+        from_head = others.take_along_dim(places[:, :, None], -2)[:, :, 0]
+        popular = _popularity(heads)  # [input, word]
+        scores, chances = [], []
+        for weight, dim in ((to_head, -1), (from_head, -2)):
+            most = unique_max(others, dim)  # [input, head, word]
+            right = ((weight == most) & (heads >= 0)[:, None]).to(relations.dtype)
+            chosen = (others == most.unsqueeze(dim)).to(relations.dtype)
+            chance = (chosen * popular[:, None].unsqueeze(-3 - dim)).sum(dim)  # [input, head, word]
             scores.append((right @ relations).transpose(1, 2))
-        return Counts(score=torch.cat(scores, dim=1))
+            chances.append((_other_arcs(chance, right, heads) @ relations).transpose(1, 2))
+        return Counts(score=torch.cat(scores, dim=1), chance=torch.cat(chances, dim=1))
 
     def _tree(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Index of each word's head, -1 where there is none to score; its relation as 0 and 1."""
@@ -99,3 +109,15 @@ class Syntactic(Scorer):
             )
         numbers = pad(relations, -1, torch.long)
         return pad(heads, -1, torch.long), (numbers[..., None] == torch.arange(len(index))).float()
+
+
+def _popularity(heads: Tensor) -> Tensor:
+    """How many scored words of its sentence have each word as their head, [input, word]."""
+    scored = (heads >= 0).float()
+    return torch.zeros_like(scored).scatter_add_(1, heads.clamp(min=0), scored)
+
+
+def _other_arcs(popular: Tensor, right: Tensor, heads: Tensor) -> Tensor:
+    """The share of the sentence's other arcs that end in the chosen word, [input, head, word]."""
+    others = (heads >= 0).sum(1)[:, None, None] - 1
+    return (popular - right) / others.clamp(min=1)

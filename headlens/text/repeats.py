@@ -35,17 +35,7 @@ def repeated_inputs(tokenizer: Any, longest: int, seed: int) -> Inputs:
     """
     ordinary = ordinary_tokens(tokenizer)
     before, after = frame(tokenizer)
-    if len(ordinary) < FEWEST:
-        raise InputError(
-            f"The vocabulary has {len(ordinary)} tokens that stand for text, too few to repeat at random.",
-            "Leave induction and duplicate-token out of --tags.",
-        )
-    length = min(BLOCK, (longest - len(before) - len(after)) // REPEATS, len(ordinary))
-    if length < FEWEST:
-        raise InputError(
-            f"Random tokens cannot be repeated three times within {longest} tokens.",
-            f"Type --max-length {FEWEST * REPEATS + len(before) + len(after)} or more.",
-        )
+    length = _block_length(longest, len(ordinary), len(before) + len(after))
     generator = np.random.default_rng(seed)
     items = []
     for unit in range(N_INPUTS):
@@ -61,6 +51,21 @@ def repeated_inputs(tokenizer: Any, longest: int, seed: int) -> Inputs:
         )
         items.append(Item(encoded, unit, ()))
     return Inputs(items, N_INPUTS, "input")
+
+
+def _block_length(longest: int, n_ordinary: int, n_special: int) -> int:
+    if n_ordinary < FEWEST:
+        raise InputError(
+            f"The vocabulary has {n_ordinary} tokens that stand for text, too few to repeat at random.",
+            "Leave induction and duplicate-token out of --tags.",
+        )
+    length = min(BLOCK, (longest - n_special) // REPEATS, n_ordinary)
+    if length < FEWEST:
+        raise InputError(
+            f"Random tokens cannot be repeated three times within {longest} tokens.",
+            f"Type --max-length {FEWEST * REPEATS + n_special} or more.",
+        )
+    return length
 
 
 def frame(tokenizer: Any) -> tuple[list[int], list[int]]:

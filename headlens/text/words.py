@@ -87,14 +87,17 @@ def encode_text(tokenizer: Any, text: str, pair: str | None = None) -> Encoded:
         The input; words are counted through both texts.
 
     Raises:
-        InputError: the text is empty.
+        InputError: the text is empty, or the tokenizer makes nothing of it.
     """
     for name, given in (("text", text), ("second text", pair)):
         if given is not None and not given.strip():
             raise InputError(f"The {name} is empty.", "Give at least one word.")
     texts = (text,) if pair is None else (text, pair)
     spans = [(part, a, b) for part, given in enumerate(texts) for a, b in word_spans(given)]
-    return _place(tokenizer, texts, spans, [texts[part][a:b] for part, a, b in spans])
+    encoded = _place(tokenizer, texts, spans, [texts[part][a:b] for part, a, b in spans])
+    if all(encoded.special):
+        raise InputError("The tokenizer makes no token of the text.", "Give at least one word that it knows.")
+    return encoded
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

@@ -131,6 +131,16 @@ class TestSyntactic:
             assert shares(found, f"{relation}:dependent->head") == [0]
             assert found.n[0, found.scorer.measures.index(f"{relation}:dependent->head"), 0] == 1
 
+    def test_looking_at_the_verb_whoever_asks_is_chance(self):
+        found = tally(Syntactic(RELATIONS), site(1), one_batch([item(CHASE)]), rows(8, {}, rest=3))
+        assert shares(found, "nsubj:dependent->head") == [1]  # "dog", "tail" and "." hang on "chased"
+        assert shares(found, "det:dependent->head") == [0]
+        chance = found.chance[0, :, 0]
+        assert chance[RELATIONS.index("nsubj")] == pytest.approx(
+            2 / 4
+        )  # two of the other four arcs end there
+        assert chance[RELATIONS.index("det")] == pytest.approx(3 / 4)
+
     def test_ties_are_abstentions(self):
         pattern = rows(8, {2: {3: 0.5, 4: 0.5}})  # "dog" on "chased" (right) and on "its"
         found = tally(Syntactic(RELATIONS), site(1), one_batch([item(CHASE)]), pattern)
@@ -348,8 +358,10 @@ class TestAgainstPlainLoops:
         batch, pattern, inputs = self.setup(causal, left)
         scorer = Syntactic(("det", "nmod", "nsubj", "obj", "punct"))
         sums = defaultdict(lambda: [[0.0] * 3, 0, [0.0] * (2 * FARTHEST + 1)])
+        chance = defaultdict(lambda: [0.0] * 3)
         for thing, weights, _ in inputs:
             table = self.word_weights(thing, weights)
+            arcs = [(place, word.head) for place, word in enumerate(thing.words) if word.head >= 0]
             others = range(len(thing.words))
             for dependent, word in enumerate(thing.words):
                 if word.head < 0:
@@ -366,8 +378,16 @@ class TestAgainstPlainLoops:
                             for j in others
                             if j != dependent
                         }
-                        entry[0][h] += self.choice(values) == word.head
-        self.compare(tally(scorer, site(3, causal), batch, pattern, causal, size), sums)
+                        chosen = self.choice(values)
+                        entry[0][h] += chosen == word.head
+                        same = sum(head == chosen for place, head in arcs if place != dependent)
+                        chance[f"{word.deprel}:{direction}", thing.unit][h] += same / max(1, len(arcs) - 1)
+        found = tally(scorer, site(3, causal), batch, pattern, causal, size)
+        self.compare(found, sums)
+        for index, measure in enumerate(scorer.measures):
+            for unit in (0, 1):
+                expected = torch.tensor(chance[measure, unit]).double()
+                torch.testing.assert_close(found.chance[unit, index], expected, atol=1e-5, rtol=0)
 
     def test_mentions(self, causal, left, size):
         batch, pattern, inputs = self.setup(causal, left)

@@ -1,0 +1,291 @@
+"""What looking costs: ratios of CPU time between headlens and the bare forward passes of a model.
+
+Ratios come from one run, the things compared taking turns; they are no timed test. With one thread, the
+default on a CPU, it is the time of this process that counts, so other programs on the machine matter little.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import click
+import pandas as pd
+import torch
+import transformers
+from torch import Tensor
+
+from headlens import passes
+from headlens.classification import classify, read_corpus
+from headlens.cli.classify import save
+from headlens.evidence import Settings, score_table
+from headlens.lens import Lens, load
+from headlens.reading import Reader
+from headlens.scorers import SCORERS
+from headlens.scorers.base import Context, Scorer
+from headlens.tags import margins_in_force, tag_table
+from headlens.text.batches import Batch, make_batches
+from headlens.text.corpus import Corpus
+from headlens.text.inputs import Item, window_inputs
+
+T = TypeVar("T")
+
+LENGTH = 128  # tokens, where scorers are timed
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        part: which comparison.
+        what: what was measured.
+        value: a ratio, or megabytes.
+        of: what the ratio is to, or "MB".
+    """
+
+    part: str
+    what: str
+    value: float
+    of: str
+
+
+def clock() -> float:
+    """Seconds of this process; of the wall where several threads or a GPU work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    alone = torch.get_num_threads() == 1 and not torch.cuda.is_available()
+    return time.process_time() if alone else time.perf_counter()
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Measure one call."""
+    start = clock()
+    work()
+    return clock() - start
+
+
+def compare(part: str, works: Mapping[str, Callable[[], object]], rounds: int) -> list[Row]:
+    """Let works take turns; each row is the median of a work over the first one in the same round."""
+    names = list(works)
+    for work in works.values():
+        work()  # warm up
+    times = [{name: timed(work) for name, work in works.items()} for _ in range(rounds)]
+    return [
+        Row(part, name, median(turn[name] / turn[names[0]] for turn in times), names[0]) for name in names
+    ]
+
+
+@contextmanager
+def backend(lens: Lens, name: str) -> Iterator[None]:
+    """Let the model compute attention its other way."""
+    before = lens.model.config._attn_implementation
+    lens.model.set_attn_implementation(name)
+    try:
+        yield
+    finally:
+        lens.model.set_attn_implementation(before)
+
+
+def forward(lens: Lens, inputs: Sequence[Mapping[str, Tensor]], name: str = "eager", **options: Any) -> None:
+    """Run bare forward passes."""
+    with backend(lens, name), torch.inference_mode():
+        for each in inputs:
+            body = lens.model.base_model
+            body(**{key: value.to(lens.device) for key, value in each.items()}, **options)
+
+
+def observed(lens: Lens, inputs: Sequence[Mapping[str, Tensor]]) -> None:
+    """Run passes under an observer that does nothing."""
+    with torch.inference_mode(), lens.observe(lambda site, block: None):
+        for each in inputs:
+            lens.run(each)
+
+
+def capture(lens: Lens, name: str, shape: tuple[int, int], rounds: int) -> list[Row]:
+    """What observing costs, against plain passes and against keeping all patterns."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, lens.model.config.vocab_size, shape, generator=generator)
+    inputs = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+    works: dict[str, Callable[[], object]] = {
+        "eager": lambda: forward(lens, inputs),
+        "observed": lambda: observed(lens, inputs),
+        "output_attentions": lambda: forward(lens, inputs, output_attentions=True),
+        "sdpa": lambda: forward(lens, inputs, "sdpa"),
+    }
+    return compare(f"capture: {name}, {shape[0]} x {shape[1]} tokens", works, rounds)
+
+
+def llama() -> Lens:
+    """A small Llama shape with random weights."""
+    config = transformers.LlamaConfig(
+        vocab_size=1000,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=4,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=4096,
+    )
+    return load(transformers.LlamaForCausalLM(config).eval())
+
+
+def read(lens: Lens, scorers: Sequence[Scorer], batches: Sequence[Batch]) -> None:
+    """Score some batches; what they know of their words is worked out anew."""
+    fresh = [Batch(batch.items, batch.inputs, batch.pad_left) for batch in batches]
+    Reader(scorers, lens.anatomy.sites, 1 + max(item.unit for b in batches for item in b.items)).read(
+        lens, fresh
+    )
+
+
+def long_sentences(corpus: Corpus, lens: Lens) -> list[Item]:
+    """Windows of about 128 tokens as one sentence each: every word's head counts from the window's start."""
+    items = []
+    for item in window_inputs(corpus, lens.tokenizer, LENGTH).items:
+        bounds = [*item.starts, len(item.words)]
+        words = [
+            replace(word, head=word.head + start) if word.head is not None and word.head >= 0 else word
+            for start, stop in pairwise(bounds)
+            for word in item.words[start:stop]
+        ]
+        if len(item.encoded) > 0.8 * LENGTH:
+            items.append(replace(item, words=tuple(words), starts=(0,)))
+    return items[:32]
+
+
+def scoring(context: Context, rounds: int) -> list[Row]:
+    """What the scorers cost on top of the same passes under eager attention at 128 tokens."""
+    lens = context.lens
+    scorers = [scorer.make(context) for scorer in SCORERS.values()]
+    windows = long_sentences(context.corpus, lens)
+    repeats = passes.MAKERS["repeats"](context, LENGTH).items
+    batches = {
+        kind: list(make_batches(repeats if kind == "repeats" else windows, passes.pad_id(lens)))
+        for kind in ("sentences", "windows", "repeats")
+    }
+    every = [batch.inputs for kind in batches.values() for batch in kind]
+
+    def together() -> None:
+        for kind, mine in batches.items():
+            read(lens, [scorer for scorer in scorers if scorer.reads == kind], mine)
+
+    rows = compare(
+        f"scoring: {LENGTH} tokens, all inputs",
+        {"eager": lambda: forward(lens, every), "all scorers": together},
+        rounds,
+    )
+    for kind, mine in batches.items():
+        works: dict[str, Callable[[], object]] = {
+            "eager": lambda mine=mine: forward(lens, [batch.inputs for batch in mine]),
+            "no scorer": lambda mine=mine: read(lens, [], mine),
+        }
+        own = [scorer for scorer in scorers if scorer.reads == kind]
+        for group in (own, *([scorer] for scorer in own)) if len(own) > 1 else (own,):
+            name = group[0].tag if len(group) == 1 else "all of these"
+            works[name] = lambda group=group, mine=mine: read(lens, group, mine)
+        rows += compare(f"scoring: {LENGTH} tokens, {kind}", works, rounds)
+    return rows
+
+
+def whole(context: Context, path: Path | None) -> list[Row]:
+    """Take classify on the corpus apart, and hold it against its bare forward passes."""
+    lens, reading, spent = context.lens, passes.Reading(), {}
+
+    def take(name: str, work: Callable[[], T]) -> T:
+        start = clock()
+        found = work()
+        spent[name] = clock() - start
+        return found
+
+    take("reading the corpus", lambda: read_corpus(path))
+    scorers = take("making the scorers", lambda: [scorer.make(context) for scorer in SCORERS.values()])
+    made = take(
+        "tokenizing",
+        lambda: {kind: make(context, reading.longest(lens, kind)) for kind, make in passes.MAKERS.items()},
+    )
+    inputs = [b.inputs for found in made.values() for b in make_batches(found.items, passes.pad_id(lens))]
+    take("eager", lambda: forward(lens, inputs))
+    take("sdpa", lambda: forward(lens, inputs, "sdpa"))
+    name = "tokenizing, and passes observed and scored"
+    tallies, _ = take(name, lambda: passes.run_passes(context, scorers, reading))
+    scores = take("evidence", lambda: score_table(tallies, margins_in_force({}), Settings()))
+    take("tags", lambda: tag_table(scores))
+    found = take("classify as a whole", lambda: classify(lens, read_corpus(path)))
+    with TemporaryDirectory() as folder:
+        take("tables and figures", lambda: save(Path(folder), found, {"model": {"name": "a model"}}))
+    part = f"classify: {len(list(context.corpus.sentences)):,} sentences"
+    return [
+        Row(part, name, seconds / spent[passes_], f"forward passes, {passes_}")
+        for passes_ in ("eager", "sdpa")
+        for name, seconds in spent.items()
+    ]
+
+
+def peak(model: str, path: Path | None, share: float) -> float:
+    """Most memory of a process that classifies the first part of a corpus, in megabytes."""
+    corpus = read_corpus(path)
+    documents = corpus.documents[: max(1, round(share * len(corpus.documents)))]
+    lens = load(model)
+    if share > 0:
+        classify(lens, replace(corpus, documents=documents))
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes, on a Mac bytes
+    return most / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def memory(model: str, path: Path | None) -> list[Row]:
+    """Peak memory of classify, each time in a process of its own."""
+    rows = []
+    for what, share in (("loaded, no pass", 0.0), ("half of the documents", 0.5), ("all documents", 1.0)):
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            rows.append(Row("peak memory", what, pool.submit(peak, model, path, share).result(), "MB"))
+    return rows
+
+
+PARTS = ("memory", "capture", "scoring", "classify")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--model", default="minilm", show_default=True, help="What headlens.load takes.")
+@click.option("--corpus", type=click.Path(path_type=Path), help="[default: the bundled English sample]")
+@click.option("--part", "parts", multiple=True, type=click.Choice(PARTS), help="[default: all of them]")
+@click.option("--threads", default=1, show_default=True, help="More than one: wall time, not CPU time.")
+@click.option("--rounds", default=5, show_default=True, help="Turns that each thing compared gets.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("reports/performance.csv"))
+def main(
+    model: str, corpus: Path | None, parts: tuple[str, ...], threads: int, rounds: int, out: Path
+) -> None:
+    """Measure what headlens costs, print it as ratios, and write them as a table."""
+    torch.set_num_threads(threads)
+    wanted = parts or PARTS
+    # first, while this process is small: a child's peak is never below its parent's
+    rows = memory(model, corpus) if "memory" in wanted else []
+    lens = load(model)
+    context = Context(lens, read_corpus(corpus))
+    if "capture" in wanted:
+        rows += capture(lens, model, (32, 128), rounds)
+        rows += capture(lens, model, (4, 512), rounds)
+        rows += capture(llama(), "llama shape", (1, 2048), max(1, rounds // 2))
+    if "scoring" in wanted:
+        rows += scoring(context, rounds)
+    if "classify" in wanted:
+        rows += whole(context, corpus)
+    table = pd.DataFrame(rows)
+    click.echo(table.to_string(index=False, float_format="{:.2f}".format))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(out, index=False, float_format="%.4f", lineterminator="\n")
+    click.echo(f"\nWrote {out}.")
+
+
+if __name__ == "__main__":
+    main()
