@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.attention import BLOCK_BYTES, Block, Observer, Seam
+from headlens.dryrun import dry, run
 from headlens.errors import ModelError
 from headlens.heads import Site
-from headlens.probe import Call, Linear, Log, dry, logging, makers, run, stack_of
+from headlens.probe import Call, Linear, Log, logging, makers, stack_of
 
 
 def trace_by_hooks(model: PreTrainedModel) -> list[Call]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedModel
 
+from headlens.dryrun import N_SOURCE, N_TOKENS
 from headlens.errors import ModelError
-from headlens.probe import N_SOURCE, N_TOKENS, Call
+from headlens.probe import Call
 
 SERVED = "headlens serves models in which every layer attends once, over all tokens, by heads side by side."
 

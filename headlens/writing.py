@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headlens.dryrun import run
 from headlens.heads import Site
 from headlens.lens import Lens
-from headlens.probe import run
 
 
 @dataclass(frozen=True, eq=False)

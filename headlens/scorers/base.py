@@ -253,20 +253,23 @@ def unique_max(weights: Tensor, dim: int = -1) -> Tensor:
     return largest.masked_fill(~one, torch.nan)
 
 
-def unique_argmax(weights: Tensor) -> Tensor:
-    """Find the place of the largest weight of each row.
+def unique_argmax(weights: Tensor, dim: int = -1) -> Tensor:
+    """Find the place of the largest weight along an axis.
 
     Args:
-        weights: [..., column], not negative where a column may be chosen.
+        weights: of any shape, not negative where they may be chosen.
+        dim: the axis, counted from the end.
 
     Returns:
-        Indices [...]; -1, an abstention, where several columns share the largest weight or none is above 0.
+        Indices, without that axis; -1, an abstention, where several share the largest weight or none is
+        above 0.
     """
-    largest = weights.amax(-1)
-    equal = _equal(weights, largest[..., None])
-    columns = torch.arange(weights.shape[-1], dtype=equal.dtype, device=equal.device)
-    place = (equal @ columns).long()  # exact where one column is equal
-    return place.masked_fill((equal.sum(-1) != 1) | (largest <= 0), -1)
+    largest = weights.amax(dim)
+    equal = _equal(weights, largest.unsqueeze(dim))
+    one = (equal.sum(dim) == 1) & (largest > 0)
+    places = torch.arange(weights.shape[dim], device=equal.device)
+    place = equal.mul_(places.view(-1, *[1] * (-1 - dim))).sum(dim).long()
+    return place.masked_fill(~one, -1)
 
 
 def _equal(weights: Tensor, value: Tensor) -> Tensor:

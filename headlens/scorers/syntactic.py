@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView, unique_max
+from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView, unique_argmax
 from headlens.text.batches import Batch, pad
 from headlens.text.corpus import Sentence
 
@@ -81,18 +81,14 @@ class Syntactic(Scorer):
         """Score one site."""
         heads, relations = view.batch.once(self._tree)
         heads, relations = heads.to(view.weights.device), relations.to(view.weights.device)
-        places = heads.clamp(min=0)[:, None]  # [input, 1, word]
         others = view.weights.clone()
         others.diagonal(dim1=-2, dim2=-1).fill_(-1)  # a word does not choose itself
-        to_head = others.take_along_dim(places[..., None], -1)[..., 0]  # [input, head, word]
-        from_head = others.take_along_dim(places[:, :, None], -2)[:, :, 0]
-        popular = _popularity(heads)  # [input, word]
+        popular = _popularity(heads)[:, None].expand(-1, others.shape[1], -1)  # [input, head, word]
         scores, chances = [], []
-        for weight, dim in ((to_head, -1), (from_head, -2)):
-            most = unique_max(others, dim)  # [input, head, word]
-            right = ((weight == most) & (heads >= 0)[:, None]).to(relations.dtype)
-            chosen = (others == most.unsqueeze(dim)).to(relations.dtype)
-            chance = (chosen * popular[:, None].unsqueeze(-3 - dim)).sum(dim)  # [input, head, word]
+        for dim in (-1, -2):  # the word that each looks at most, and the word that looks at each most
+            chosen = unique_argmax(others, dim)  # [input, head, word]
+            right = ((chosen == heads[:, None]) & (chosen >= 0)).to(relations.dtype)
+            chance = popular.gather(2, chosen.clamp(min=0)) * (chosen >= 0)
             scores.append((right @ relations).transpose(1, 2))
             chances.append((_other_arcs(chance, right, heads) @ relations).transpose(1, 2))
         return Counts(score=torch.cat(scores, dim=1), chance=torch.cat(chances, dim=1))
