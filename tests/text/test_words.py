@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerFast
@@ -303,8 +303,13 @@ def test_any_words_under_a_slow_tokenizer(slow, data):
 
 @settings(deadline=None, max_examples=60)
 @given(st.text(min_size=1, max_size=30), st.sampled_from(sorted(FAST)))
+@example("\x1b", "minilm")
 def test_any_text(text, name):
     if not text.strip():
+        return
+    if all(FAST[name]()(text, return_special_tokens_mask=True)["special_tokens_mask"]):
+        with pytest.raises(InputError, match="makes no token of the text"):
+            encode_text(FAST[name](), text)
         return
     encoded = encode_text(FAST[name](), text)
     check(encoded, FAST[name](), text)
