@@ -10,15 +10,14 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import pandas as pd
@@ -44,16 +43,8 @@ T = TypeVar("T")
 LENGTH = 128  # tokens, where scorers are timed
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table.
-
-    Args:
-        part: which comparison.
-        what: what was measured.
-        value: a ratio, or megabytes.
-        of: what the ratio is to, or "MB".
-    """
+class Row(NamedTuple):
+    """One line of the table: a ratio to `of`, or megabytes."""
 
     part: str
     what: str
@@ -87,23 +78,14 @@ def compare(part: str, works: Mapping[str, Callable[[], object]], rounds: int) -
     ]
 
 
-@contextmanager
-def backend(lens: Lens, name: str) -> Iterator[None]:
-    """Let the model compute attention its other way."""
-    before = lens.model.config._attn_implementation
-    lens.model.set_attn_implementation(name)
-    try:
-        yield
-    finally:
-        lens.model.set_attn_implementation(before)
-
-
 def forward(lens: Lens, inputs: Sequence[Mapping[str, Tensor]], name: str = "eager", **options: Any) -> None:
     """Run bare forward passes."""
-    with backend(lens, name), torch.inference_mode():
+    own = lens.model.config._attn_implementation
+    lens.model.set_attn_implementation(name)
+    with torch.inference_mode():
         for each in inputs:
-            body = lens.model.base_model
-            body(**{key: value.to(lens.device) for key, value in each.items()}, **options)
+            lens.model.base_model(**{key: value.to(lens.device) for key, value in each.items()}, **options)
+    lens.model.set_attn_implementation(own)
 
 
 def observed(lens: Lens, inputs: Sequence[Mapping[str, Tensor]]) -> None:
@@ -129,15 +111,9 @@ def capture(lens: Lens, name: str, shape: tuple[int, int], rounds: int) -> list[
 
 def llama() -> Lens:
     """A small Llama shape with random weights."""
-    config = transformers.LlamaConfig(
-        vocab_size=1000,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=4,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        max_position_embeddings=4096,
-    )
+    sizes = {"vocab_size": 1000, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3}
+    config = transformers.LlamaConfig(**sizes, **heads, max_position_embeddings=4096)
     return load(transformers.LlamaForCausalLM(config).eval())
 
 
@@ -217,19 +193,18 @@ def whole(context: Context, path: Path | None) -> list[Row]:
     inputs = [b.inputs for found in made.values() for b in make_batches(found.items, passes.pad_id(lens))]
     take("eager", lambda: forward(lens, inputs))
     take("sdpa", lambda: forward(lens, inputs, "sdpa"))
-    name = "tokenizing, and passes observed and scored"
-    tallies, _ = take(name, lambda: passes.run_passes(context, scorers, reading))
+    tallies, _ = take(
+        "tokenizing, and passes observed and scored", lambda: passes.run_passes(context, scorers, reading)
+    )
     scores = take("evidence", lambda: score_table(tallies, margins_in_force({}), Settings()))
     take("tags", lambda: tag_table(scores))
-    found = take("classify as a whole", lambda: classify(lens, read_corpus(path)))
+    name = "classify as a whole"
+    found = take(name, lambda: classify(lens, read_corpus(path)))
     with TemporaryDirectory() as folder:
         take("tables and figures", lambda: save(Path(folder), found, {"model": {"name": "a model"}}))
     part = f"classify: {len(list(context.corpus.sentences)):,} sentences"
-    return [
-        Row(part, name, seconds / spent[passes_], f"forward passes, {passes_}")
-        for passes_ in ("eager", "sdpa")
-        for name, seconds in spent.items()
-    ]
+    rows = [Row(part, name, seconds / spent["eager"], "eager") for name, seconds in spent.items()]
+    return [*rows, Row(part, name, spent[name] / spent["sdpa"], "sdpa")]
 
 
 def peak(model: str, path: Path | None, share: float) -> float:
@@ -260,7 +235,7 @@ PARTS = ("memory", "capture", "scoring", "classify")
 @click.option("--corpus", type=click.Path(path_type=Path), help="[default: the bundled English sample]")
 @click.option("--part", "parts", multiple=True, type=click.Choice(PARTS), help="[default: all of them]")
 @click.option("--threads", default=1, show_default=True, help="More than one: wall time, not CPU time.")
-@click.option("--rounds", default=5, show_default=True, help="Turns that each thing compared gets.")
+@click.option("--rounds", default=3, show_default=True, help="Turns that each thing compared gets.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("reports/performance.csv"))
 def main(
     model: str, corpus: Path | None, parts: tuple[str, ...], threads: int, rounds: int, out: Path

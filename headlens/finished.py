@@ -85,7 +85,18 @@ def read_finished(path: str | Path) -> Finished:
         if frame.empty or frame.duplicated(key).any():
             what = "holds no heads" if frame.empty else "has several rows for the same head"
             raise RunError(f"{path / name} {what}.", _remedy(path))
+    if not _whole(scores, tags):
+        raise RunError(f"{path / 'scores.csv'} is not whole: it lacks rows of some heads.", _remedy(path))
     return Finished(path, scores, tags, run)
+
+
+def _whole(scores: pd.DataFrame, tags: pd.DataFrame) -> bool:
+    """Whether every tag that tags.csv names has rows, and every measure one for each head of its stacks."""
+    named = {tag for cell in tags["tags"] for tag in str(cell).split(";") if tag}
+    per_stack = tags.groupby("stack").size()
+    counts = scores.groupby(["stack", "tag", "measure"]).size()
+    expected = per_stack.reindex(counts.index.get_level_values("stack"))
+    return named <= set(scores["tag"]) and bool((counts.to_numpy() == expected.to_numpy()).all())
 
 
 def _record(path: Path) -> dict[str, Any]:

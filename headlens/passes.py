@@ -34,7 +34,7 @@ class Reading:
     """How inputs are run through a model.
 
     Args:
-        batch_size: inputs at once; by default as many as hold 2,048 tokens.
+        batch_size: inputs at once; by default as many as hold 1,024 tokens.
         max_length: longest input in tokens; the model's own by default, 128 for windows of sentences.
         block_size: queries per block; by default as many as keep a block under 64 MiB.
         pad_left: pad on the left instead of on the right.
@@ -86,7 +86,10 @@ def run_passes(
         mine = [scorer for scorer in scorers if scorer.reads == kind]
         made = inputs[kind] = MAKERS[kind](context, reading.longest(lens, kind))
         if not made.items:
-            raise CorpusError(f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.")
+            raise CorpusError(
+                f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
+                "Allow longer inputs with --max-length, or give another corpus.",
+            )
         reader = Reader(mine, lens.anatomy.sites, made.n_units)
         batches = make_batches(
             made.items, pad_id(lens), reading.batch_size, reading.pad_left, takes_positions(lens)

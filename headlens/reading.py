@@ -51,16 +51,18 @@ class Reader:
             block_size: queries per block; by default as many as keep a block small.
             progress: called with the number of inputs after each batch.
         """
-        for batch in batches:
-            self.begin(batch)
+        batch: Batch
 
-            def see(site: Site, block: Block, batch: Batch = batch) -> None:
-                self.see(site, block, batch)
+        def see(site: Site, block: Block) -> None:
+            self.see(site, block, batch)
 
-            with torch.inference_mode(), lens.observe(see, self._sites, block_size):
-                lens.run(batch.inputs)
-            if progress is not None:
-                progress(len(batch.items))
+        with lens.observe(see, self._sites, block_size):
+            for batch in batches:
+                self.begin(batch)
+                with torch.inference_mode():
+                    lens.run(batch.inputs)
+                if progress is not None:
+                    progress(len(batch.items))
 
     def begin(self, batch: Batch) -> None:
         """Make ready for a batch: count its decisions, where they are the same for every site."""

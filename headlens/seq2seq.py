@@ -100,7 +100,10 @@ def run_pairs(
     for kind in dict.fromkeys(scorer.reads for scorer in scorers):
         made = inputs[kind] = MAKERS[kind](context, reading.longest(lens, kind))
         if not made.items:
-            raise CorpusError(f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.")
+            raise CorpusError(
+                f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
+                "Allow longer inputs with --max-length, or give another corpus.",
+            )
         pairs = _pairs(lens, kind, made, written, reading)
         readers = _readers(lens, by_stack, kind, made.n_units, pairs[0][1] is not None)
         with tqdm(total=len(pairs), desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet) as bar:
@@ -129,7 +132,10 @@ def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: 
     made.left_out.update({f"target {reason}": count for reason, count in written.left_out.items()})
     made.items = paired
     if not paired:
-        raise CorpusError(f"No target can be used: {because(written)}.")
+        raise CorpusError(
+            f"No target can be used: {because(written)}.",
+            "Allow longer inputs with --max-length, or give other targets.",
+        )
     shifted = (as_decoder_input(lens.model, by_place[item.place]) for item in paired)
     return [(item, replace(target, unit=item.unit)) for item, target in zip(paired, shifted, strict=True)]
 

@@ -21,12 +21,18 @@ def margins_in_force(given: Mapping[str, float]) -> dict[str, float]:
         The margin of every rule of every scorer.
 
     Raises:
-        InputError: there is no rule of that name.
+        InputError: there is no rule of that name, or its margin is no share.
     """
-    margins = {name: rule.margin for scorer in SCORERS.values() for name, rule in scorer.rules.items()}
-    for name in given:
+    rules = {name: rule for scorer in SCORERS.values() for name, rule in scorer.rules.items()}
+    margins = {name: rule.margin for name, rule in rules.items() if rule.ground}
+    for name, share in given.items():
         if name not in margins:
             raise InputError(f"There is no margin {name!r}.", f"Choose one of: {', '.join(margins)}.")
+        if not 0 <= share <= 1:
+            raise InputError(
+                f"Expected a share from 0 to 1 for the margin {name}, found {share}.",
+                f"Its default is {margins[name]}.",
+            )
     return {**margins, **given}
 
 

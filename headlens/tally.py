@@ -132,8 +132,8 @@ class Tally:
 def cross_fit(baselines: Array) -> Array:
     """Choose the best baseline on each half of the units and count it on the other half.
 
-    Units take turns between the halves. Where a half has nothing to choose from, the best of all units
-    stands in, which can only make the baseline stronger.
+    Units take turns between the halves. Where a half cannot choose, because several do equally well on it or
+    it has no decisions, all units do, which can only make the baseline stronger.
 
     Args:
         baselines: what each baseline gets right, [unit, site, baseline].
@@ -148,7 +148,8 @@ def cross_fit(baselines: Array) -> Array:
     overall = baselines.sum(axis=0)
     for mine, other in ((0, 1), (1, 0)):
         sums = baselines[half == other].sum(axis=0)  # [site, baseline]
-        best = np.where(sums.max(axis=1) > 0, sums.argmax(axis=1), overall.argmax(axis=1))
+        tied = np.isclose(sums, sums.max(axis=1, keepdims=True), rtol=1e-12, atol=0)
+        best = np.where(tied, overall, -1).argmax(axis=1)  # all units break a tie, which only strengthens it
         part = baselines[half == mine]
         chosen[half == mine] = np.take_along_axis(part, best[None, :, None], axis=2)[..., 0]
     return chosen

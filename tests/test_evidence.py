@@ -40,6 +40,21 @@ def test_cross_fit_counts_each_half_by_the_others_choice():
     assert cross_fit(sums)[:, 0].tolist() == [4, 3, 2, 6]
 
 
+def test_cross_fit_breaks_ties_by_all_units():
+    # the first half likes baselines 0 and 2 alike; over all units 2 does better
+    sums = np.array([[1, 0, 1], [0, 0, 2], [1, 0, 1], [0, 0, 2]], dtype=float)[:, None]
+    assert cross_fit(sums)[:, 0].tolist() == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("share", [float("nan"), float("inf"), 2, -0.1])
+def test_margins_are_shares(share):
+    with pytest.raises(InputError) as error:
+        margins_in_force({"mass": share})
+    assert str(error.value) == (
+        f"Expected a share from 0 to 1 for the margin mass, found {share}. Its default is 0.5."
+    )
+
+
 def test_cross_fit_of_a_half_that_saw_nothing_uses_the_best_of_all():
     sums = np.array([[1, 4], [0, 0], [2, 3], [0, 0]], dtype=float)[:, None]
     assert cross_fit(sums)[:, 0].tolist() == [4, 0, 3, 0]
@@ -179,7 +194,7 @@ def test_margins_can_be_set_and_are_checked():
         margins_in_force({"speshul": 0.3})
     assert str(error.value) == (
         "There is no margin 'speshul'. Choose one of: argmax, mass, special, punctuation, first-token, "
-        "syntactic, coreference, semantic, prefix-matching, copying, duplicate-token, rare-token, entropy."
+        "syntactic, coreference, semantic, prefix-matching, duplicate-token, rare-token, entropy."
     )
 
 

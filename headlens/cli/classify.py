@@ -86,7 +86,9 @@ def command(
     from headlens.tags import margins_in_force
 
     clock = runs.Clock.start()
-    wanted = [tag.strip() for tag in tags.split(",")] if tags is not None else None
+    wanted = [tag.strip() for tag in tags.split(",") if tag.strip()] if tags is not None else None
+    if wanted == []:
+        raise click.BadParameter("names no tag", param_hint="--tags")
     check_tags(wanted)  # what can be told now is told before a large model is loaded
     shares = _margins(margins)
     margins_in_force(shares)
@@ -104,7 +106,7 @@ def command(
     )
     said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
     save(out, found, runs.record("classify", lens, said, found.facts, clock))
-    if not corpora:
+    if not corpora and found.facts["inputs"].keys() != {"repeats"}:
         click.echo(
             "No --corpus was given: these are results for the small English sample of headlens.", err=True
         )
@@ -141,12 +143,16 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
             f"(baseline {row.baseline:.2f})"
             for row in best.head(strongest).itertuples()
         )
-        lines.append(f"{tag:<16}{len(best):>6}   {examples or '-'}")
-    corpus = found.facts["corpus"]
-    lines.append(
-        f"of {len(lens.anatomy.heads)} heads, on {corpus['sentences']:,} sentences "
-        f"({corpus['words']:,} words). Layers and heads count from 0."
-    )
+        tested = scores.loc[scores["tag"] == tag, "q_value"].notna().any()
+        lines.append(f"{tag:<16}{len(best):>6}   {examples or ('-' if tested else 'too little to test')}")
+    corpus, read = found.facts["corpus"], found.facts["inputs"]
+    where = f"{corpus['sentences']:,} sentences ({corpus['words']:,} words)"
+    if read.keys() == {"repeats"}:
+        where = f"{read['repeats']['read']} inputs of repeated random tokens"
+    lines.append(f"of {len(lens.anatomy.heads)} heads, on {where}. Layers and heads count from 0.")
+    unread = scores.groupby("stack")["n"].max()
+    for stack in unread.index[unread == 0]:
+        lines.append(f"The {stack} stack was not scored: give --targets.")
     return "\n".join(lines)
 
 

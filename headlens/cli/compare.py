@@ -24,6 +24,11 @@ FACTS = {
     "corpus": ("corpus", "sha256"),
     "margins": ("margins",),
     "evidence settings": ("evidence",),
+    "parser": ("corpus", "parser"),
+    "relations": ("options", "relations"),
+    "frequencies": ("options", "frequencies"),
+    "targets": ("options", "targets"),
+    "longest input": ("options", "options", "max_length"),
     "headlens version": ("headlens",),
 }
 

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from headlens.scorers.base import Counts, Gold, Rule, Scorer, WordView, unique_max
+from headlens.scorers.base import Counts, Gold, Rule, Scorer, WordView
+from headlens.scorers.choice import unique_max
 from headlens.text.batches import Batch
 from headlens.text.inputs import Item
 

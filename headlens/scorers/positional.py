@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from headlens.heads import STACKS
-from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView, unique_max
+from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
+from headlens.scorers.choice import unique_max
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView, unique_argmax
+from headlens.errors import InputError
+from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView
+from headlens.scorers.choice import unique_argmax
 from headlens.scorers.frequencies import corpus_frequencies, rarest, read_frequencies
 from headlens.text.batches import Batch, pad
 from headlens.text.corpus import Corpus
@@ -47,6 +49,11 @@ class RareToken(Scorer):
             frequency = corpus_frequencies(context.corpus)
         else:
             frequency = read_frequencies(context.frequencies)
+            if not any(word in frequency for word in corpus_frequencies(context.corpus)):
+                raise InputError(
+                    f"{context.frequencies} has no word of the corpus.",
+                    "Give frequencies of the corpus's language, or leave --frequencies out.",
+                )
         return cls(frequency, rare_shares(context.corpus, frequency))
 
     @property

@@ -51,7 +51,7 @@ class Relations:
             The relations.
 
         Raises:
-            InputError: the file cannot be read.
+            InputError: the file cannot be read, or has nothing to do with the words.
         """
         numbers = {word: index for index, word in enumerate(words)}
         if context.relations is None:
@@ -59,6 +59,11 @@ class Relations:
         else:
             named = read_relations(context.relations)
             known = [(numbers[a], numbers[b]) for a, b in named if a in numbers and b in numbers]
+            if not known:
+                raise InputError(
+                    f"No pair of {context.relations} is a pair of content words of the corpus.",
+                    "Write lemmas of the corpus, two to a line, or leave --relations out.",
+                )
             pairs = np.array(known, dtype=np.int64).reshape(-1, 2)
         both = np.concatenate([pairs, pairs[:, ::-1]])
         generator = np.random.default_rng(context.seed)
@@ -77,7 +82,9 @@ class Relations:
     def shuffled(self, pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell which pairs of numbers [pair, 2] each shuffled relation relates, [shuffle, pair]."""
         first, second = self.permutations[:, pairs[:, 0]], self.permutations[:, pairs[:, 1]]
-        return self._holds(first * len(self.numbers) + second)
+        first *= len(self.numbers)  # in place: these arrays are large
+        first += second
+        return self._holds(first)
 
     def _holds(self, codes: NDArray[np.int64]) -> NDArray[np.bool_]:
         if self._table is not None:

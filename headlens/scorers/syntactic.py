@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView, unique_argmax
+from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView
+from headlens.scorers.choice import unique_argmax
 from headlens.text.batches import Batch, pad
 from headlens.text.corpus import Sentence
 

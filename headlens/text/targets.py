@@ -133,8 +133,12 @@ def read_targets(path: Path, corpus: Corpus) -> Corpus:
 def _lines(path: Path) -> list[Sentence]:
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CorpusError(f"The targets {path} cannot be read: {error}.", "Check the path.") from error
+    except OSError as error:
+        raise CorpusError(
+            f"The targets {path} cannot be read: {error.strerror}.", "Check the path."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"The targets {path} are not UTF-8.", "Save them as UTF-8.") from error
     sentences = []
     for number, line in enumerate(text.splitlines(), 1):
         spans = word_spans(line)

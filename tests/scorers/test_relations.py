@@ -51,12 +51,21 @@ class TestRelations:
             assert {int(moved[a]) for a in pairs[0]} == {0, 1}
 
     def test_shuffles_are_seeded(self, tmp_path):
-        context = self.table(tmp_path, "cat\tdog\n")
+        context = self.table(tmp_path, "a\tb\n")
         one, same, other = (
             Relations.make(replace(context, seed=seed), [*"abcdefgh"], 5).permutations.tolist()
             for seed in (0, 0, 1)
         )
         assert one == same != other
+
+    def test_a_table_about_other_words_is_told(self, tmp_path):
+        context = self.table(tmp_path, "cat\tdog\n")
+        with pytest.raises(InputError) as error:
+            Relations.make(context, [*"abc"], 5)
+        assert str(error.value) == (
+            f"No pair of {context.relations} is a pair of content words of the corpus. Write lemmas of the "
+            "corpus, two to a line, or leave --relations out."
+        )
 
     @pytest.mark.parametrize("line", ["cat", "cat dog", "cat\tdog\tfish", "cat\t", "\tdog", "\t"])
     def test_broken_lines(self, tmp_path, line):

@@ -1,0 +1,46 @@
+"""Which key a row chooses: the largest weight, if it is the only one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def unique_max(weights: Tensor, dim: int = -1) -> Tensor:
+    """Find the largest weight along an axis: a weight that equals it is the one that is chosen.
+
+    Args:
+        weights: of any shape, not negative where they may be chosen.
+        dim: the axis.
+
+    Returns:
+        The largest weights, without that axis; NaN, which nothing equals and so an abstention, where several
+        share the largest weight or none is above 0.
+    """
+    largest = weights.amax(dim)
+    one = (_equal(weights, largest.unsqueeze(dim)).sum(dim) == 1) & (largest > 0)
+    return largest.masked_fill(~one, torch.nan)
+
+
+def unique_argmax(weights: Tensor, dim: int = -1) -> Tensor:
+    """Find the place of the largest weight along an axis.
+
+    Args:
+        weights: of any shape, not negative where they may be chosen.
+        dim: the axis, counted from the end.
+
+    Returns:
+        Indices, without that axis; -1, an abstention, where several share the largest weight or none is
+        above 0.
+    """
+    largest = weights.amax(dim)
+    equal = _equal(weights, largest.unsqueeze(dim))
+    one = (equal.sum(dim) == 1) & (largest > 0)
+    places = torch.arange(weights.shape[dim], device=equal.device)
+    place = equal.mul_(places.view(-1, *[1] * (-1 - dim))).sum(dim).long()
+    return place.masked_fill(~one, -1)
+
+
+def _equal(weights: Tensor, value: Tensor) -> Tensor:
+    """1 where equal, else 0: float numbers, since they are added up much faster than booleans."""
+    return torch.eq(weights, value, out=torch.empty(weights.shape, device=weights.device))
