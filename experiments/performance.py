@@ -88,21 +88,19 @@ def forward(lens: Lens, inputs: Sequence[Mapping[str, Tensor]], name: str = "eag
     lens.model.set_attn_implementation(own)
 
 
-def observed(lens: Lens, inputs: Sequence[Mapping[str, Tensor]]) -> None:
-    """Run passes under an observer that does nothing."""
-    with torch.inference_mode(), lens.observe(lambda site, block: None):
-        for each in inputs:
-            lens.run(each)
-
-
 def capture(lens: Lens, name: str, shape: tuple[int, int], rounds: int) -> list[Row]:
     """What observing costs, against plain passes and against keeping all patterns."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, lens.model.config.vocab_size, shape, generator=generator)
     inputs = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+
+    def observed() -> None:
+        with torch.inference_mode(), lens.observe(lambda site, block: None):
+            lens.run(inputs[0])
+
     works: dict[str, Callable[[], object]] = {
         "eager": lambda: forward(lens, inputs),
-        "observed": lambda: observed(lens, inputs),
+        "observed": observed,
         "output_attentions": lambda: forward(lens, inputs, output_attentions=True),
         "sdpa": lambda: forward(lens, inputs, "sdpa"),
     }
@@ -120,19 +118,17 @@ def llama() -> Lens:
 def read(lens: Lens, scorers: Sequence[Scorer], batches: Sequence[Batch]) -> None:
     """Score some batches; what they know of their words is worked out anew."""
     fresh = [Batch(batch.items, batch.inputs, batch.pad_left) for batch in batches]
-    Reader(scorers, lens.anatomy.sites, 1 + max(item.unit for b in batches for item in b.items)).read(
-        lens, fresh
-    )
+    n_units = 1 + max(item.unit for batch in batches for item in batch.items)
+    Reader(scorers, lens.anatomy.sites, n_units).read(lens, fresh)
 
 
 def long_sentences(corpus: Corpus, lens: Lens) -> list[Item]:
     """Windows of about 128 tokens as one sentence each: every word's head counts from the window's start."""
     items = []
     for item in window_inputs(corpus, lens.tokenizer, LENGTH).items:
-        bounds = [*item.starts, len(item.words)]
         words = [
             replace(word, head=word.head + start) if word.head is not None and word.head >= 0 else word
-            for start, stop in pairwise(bounds)
+            for start, stop in pairwise([*item.starts, len(item.words)])
             for word in item.words[start:stop]
         ]
         if len(item.encoded) > 0.8 * LENGTH:
@@ -156,11 +152,8 @@ def scoring(context: Context, rounds: int) -> list[Row]:
         for kind, mine in batches.items():
             read(lens, [scorer for scorer in scorers if scorer.reads == kind], mine)
 
-    rows = compare(
-        f"scoring: {LENGTH} tokens, all inputs",
-        {"eager": lambda: forward(lens, every), "all scorers": together},
-        rounds,
-    )
+    both = {"eager": lambda: forward(lens, every), "all scorers": together}
+    rows = compare(f"scoring: {LENGTH} tokens, all inputs", both, rounds)
     for kind, mine in batches.items():
         works: dict[str, Callable[[], object]] = {
             "eager": lambda mine=mine: forward(lens, [batch.inputs for batch in mine]),
@@ -179,25 +172,20 @@ def whole(context: Context, path: Path | None) -> list[Row]:
     lens, reading, spent = context.lens, passes.Reading(), {}
 
     def take(name: str, work: Callable[[], T]) -> T:
-        start = clock()
-        found = work()
-        spent[name] = clock() - start
-        return found
+        found: list[T] = []
+        spent[name] = timed(lambda: found.append(work()))
+        return found[0]
 
     take("reading the corpus", lambda: read_corpus(path))
     scorers = take("making the scorers", lambda: [scorer.make(context) for scorer in SCORERS.values()])
-    made = take(
-        "tokenizing",
-        lambda: {kind: make(context, reading.longest(lens, kind)) for kind, make in passes.MAKERS.items()},
-    )
-    inputs = [b.inputs for found in made.values() for b in make_batches(found.items, passes.pad_id(lens))]
+    makers = passes.MAKERS.items()
+    made = take("tokenizing", lambda: [make(context, reading.longest(lens, kind)) for kind, make in makers])
+    inputs = [batch.inputs for x in made for batch in make_batches(x.items, passes.pad_id(lens))]
     take("eager", lambda: forward(lens, inputs))
     take("sdpa", lambda: forward(lens, inputs, "sdpa"))
-    tallies, _ = take(
-        "tokenizing, and passes observed and scored", lambda: passes.run_passes(context, scorers, reading)
-    )
-    scores = take("evidence", lambda: score_table(tallies, margins_in_force({}), Settings()))
-    take("tags", lambda: tag_table(scores))
+    name = "tokenizing, and passes observed and scored"
+    tallies, _ = take(name, lambda: passes.run_passes(context, scorers, reading))
+    take("evidence and tags", lambda: tag_table(score_table(tallies, margins_in_force({}), Settings())))
     name = "classify as a whole"
     found = take(name, lambda: classify(lens, read_corpus(path)))
     with TemporaryDirectory() as folder:
@@ -207,12 +195,11 @@ def whole(context: Context, path: Path | None) -> list[Row]:
     return [*rows, Row(part, name, spent[name] / spent["sdpa"], "sdpa")]
 
 
-def peak(model: str, path: Path | None, share: float) -> float:
-    """Most memory of a process that classifies the first part of a corpus, in megabytes."""
-    corpus = read_corpus(path)
-    documents = corpus.documents[: max(1, round(share * len(corpus.documents)))]
-    lens = load(model)
-    if share > 0:
+def peak(model: str, path: Path | None, times: float) -> float:
+    """Most memory of a process that classifies a part of a corpus, or all of it several times, in MB."""
+    corpus, lens = read_corpus(path), load(model)
+    documents = (corpus.documents * 2)[: round(times * len(corpus.documents))]
+    if documents:
         classify(lens, replace(corpus, documents=documents))
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes, on a Mac bytes
     return most / (2**20 if sys.platform == "darwin" else 2**10)
@@ -221,9 +208,10 @@ def peak(model: str, path: Path | None, share: float) -> float:
 def memory(model: str, path: Path | None) -> list[Row]:
     """Peak memory of classify, each time in a process of its own."""
     rows = []
-    for what, share in (("loaded, no pass", 0.0), ("half of the documents", 0.5), ("all documents", 1.0)):
+    for times in (0, 0.5, 1, 2):
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            rows.append(Row("peak memory", what, pool.submit(peak, model, path, share).result(), "MB"))
+            found = pool.submit(peak, model, path, times).result()
+        rows.append(Row("peak memory", f"the documents x {times:g}", found, "MB"))
     return rows
 
 
