@@ -41,6 +41,7 @@ from headlens.text.inputs import Item, window_inputs
 T = TypeVar("T")
 
 LENGTH = 128  # tokens, where scorers are timed
+PARTS = ("memory", "capture", "scoring", "classify")
 
 
 class Row(NamedTuple):
@@ -56,8 +57,8 @@ def clock() -> float:
     """Seconds of this process; of the wall where several threads or a GPU work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    alone = torch.get_num_threads() == 1 and not torch.cuda.is_available()
-    return time.process_time() if alone else time.perf_counter()
+        return time.perf_counter()
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -69,13 +70,11 @@ def timed(work: Callable[[], object]) -> float:
 
 def compare(part: str, works: Mapping[str, Callable[[], object]], rounds: int) -> list[Row]:
     """Let works take turns; each row is the median of a work over the first one in the same round."""
-    names = list(works)
+    first = next(iter(works))
     for work in works.values():
         work()  # warm up
     times = [{name: timed(work) for name, work in works.items()} for _ in range(rounds)]
-    return [
-        Row(part, name, median(turn[name] / turn[names[0]] for turn in times), names[0]) for name in names
-    ]
+    return [Row(part, name, median(turn[name] / turn[first] for turn in times), first) for name in works]
 
 
 def forward(lens: Lens, inputs: Sequence[Mapping[str, Tensor]], name: str = "eager", **options: Any) -> None:
@@ -215,9 +214,6 @@ def memory(model: str, path: Path | None) -> list[Row]:
     return rows
 
 
-PARTS = ("memory", "capture", "scoring", "classify")
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--model", default="minilm", show_default=True, help="What headlens.load takes.")
 @click.option("--corpus", type=click.Path(path_type=Path), help="[default: the bundled English sample]")
@@ -230,8 +226,7 @@ def main(
 ) -> None:
     """Measure what headlens costs, print it as ratios, and write them as a table."""
     torch.set_num_threads(threads)
-    wanted = parts or PARTS
-    # first, while this process is small: a child's peak is never below its parent's
+    wanted = parts or PARTS  # memory first, while this process is small: a child's peak includes its parent's
     rows = memory(model, corpus) if "memory" in wanted else []
     lens = load(model)
     context = Context(lens, read_corpus(corpus))
