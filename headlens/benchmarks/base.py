@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import headlens.data
 from headlens.benchmarks.inputs import Options, longest_input, need_tokenizer
 from headlens.benchmarks.language import Language
 from headlens.benchmarks.language_head import has_head
+from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.benchmarks.similarity import Similarity
 from headlens.benchmarks.windows import windows
@@ -49,6 +50,32 @@ class Benchmark(Protocol):
         Returns:
             Per-example values [example, column], examples in the same order every time; `metrics` knows the
             columns.
+        """
+
+    def take(self, examples: Sequence[int]) -> Benchmark:
+        """Make the same benchmark of some of its examples.
+
+        Args:
+            examples: which, from 0, in the order wanted.
+
+        Returns:
+            A benchmark with these examples alone, its `facts["examples"]` their number.
+        """
+
+
+@runtime_checkable
+class Differentiable(Benchmark, Protocol):
+    """A benchmark with a loss that gradients can be taken of; importance by gradients needs one."""
+
+    def losses(self, lens: Lens) -> Iterator[Lot]:
+        """Run the model, whatever is changed in it now, over all examples once.
+
+        Args:
+            lens: the model.
+
+        Yields:
+            Losses of some examples after another. The mean over examples of their losses is the
+            benchmark's loss; smaller is better.
         """
 
 

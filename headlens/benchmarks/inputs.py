@@ -1,21 +1,15 @@
-"""What benchmarks share: their options, how long an input may be, and batches of like length."""
+"""What benchmarks share: their options, the tokenizer, and how long an input may be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from headlens import limits
 from headlens.errors import InputError, ModelError
 from headlens.lens import Lens
 
 MIN_EXAMPLES = 10  # with fewer, resampling examples says nothing
-TOKENS_AT_ONCE = 4096  # a batch holds at most this many tokens, padding included, unless a size is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,51 +72,3 @@ def longest_input(lens: Lens, wanted: int | None = None) -> int | None:
             f"Type --max-length {most} or less.",
         )
     return most if wanted is None else wanted
-
-
-def in_batches(
-    lengths: Sequence[int], batch_size: int | None = None, tokens_at_once: int = TOKENS_AT_ONCE
-) -> Iterator[list[int]]:
-    """Group inputs of like length.
-
-    Args:
-        lengths: tokens of each input.
-        batch_size: inputs in a batch; by default as many as hold `tokens_at_once`, padding included.
-        tokens_at_once: see there.
-
-    Yields:
-        Indices of the inputs of a batch, longest inputs first, so that memory runs out at once or not at all.
-    """
-    group: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if group and len(group) >= (batch_size or tokens_at_once // max(1, lengths[group[0]])):
-            yield group
-            group = []
-        group.append(index)
-    if group:
-        yield group
-
-
-def padded(lens: Lens, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    """Put inputs of unequal length side by side, padded on the right.
-
-    Args:
-        lens: the model that will read them.
-        rows: token ids of each input.
-
-    Returns:
-        input_ids and attention_mask, int64 [input, token], on the model's device.
-    """
-    ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=_pad_id(lens))
-    lengths = torch.tensor([len(row) for row in rows])
-    mask = torch.arange(ids.shape[1]) < lengths[:, None]  # [input, token]
-    return {"input_ids": ids.to(lens.device), "attention_mask": mask.long().to(lens.device)}
-
-
-def _pad_id(lens: Lens) -> int:
-    """The padding id; the attention mask hides it, but RoBERTa's positions depend on it."""
-    for holder in (lens.tokenizer, lens.model.config.get_text_config()):
-        pad = getattr(holder, "pad_token_id", None)
-        if isinstance(pad, int) and pad >= 0:
-            return pad
-    return 0

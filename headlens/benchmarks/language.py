@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.benchmarks.inputs import (
-    MIN_EXAMPLES,
-    Options,
-    in_batches,
-    longest_input,
-    need_tokenizer,
-    padded,
-)
+from headlens.benchmarks.batching import padded, run_batches
+from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, need_tokenizer
 from headlens.benchmarks.language_head import check_head, predicts_next
+from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Ratio
+from headlens.benchmarks.prediction import Predicted, predict, tokens_at_once
 from headlens.benchmarks.tables import read_text
 from headlens.benchmarks.windows import windows
 from headlens.errors import InputError
@@ -29,16 +25,14 @@ from headlens.runs import file_sha256
 
 WINDOW = 128  # tokens of a window unless --max-length says otherwise
 MASKED_SHARE = 0.15  # of the non-special tokens (Devlin et al. 2019)
-_LOGITS = 2**26  # logits that a batch may make, 256 MiB in float32
-_SCORED = 2**24  # of these, in float32 at once
 
 _CAUSAL = (
-    Ratio("loss", "loss per token (nats)", False, 0, 2),
-    Ratio("perplexity", "perplexity", False, 0, 2, scale=np.exp),
+    Ratio("loss", "loss per token (nats)", False, 0, 1),
+    Ratio("perplexity", "perplexity", False, 0, 1, scale=np.exp),
 )
 _MASKED = (
-    Ratio("masked-loss", "loss per masked token (nats)", False, 0, 2),
-    Ratio("masked-accuracy", "masked-token accuracy", True, 1, 2),
+    Ratio("masked-loss", "loss per masked token (nats)", False, 0, 1),
+    Ratio("masked-accuracy", "masked-token accuracy", True, 2, 1),
 )
 
 
@@ -161,20 +155,56 @@ class Language:
             lens: the model, whatever is ablated in it now.
 
         Returns:
-            Summed loss in nats, right predictions, and scored tokens, [example, 3].
+            Summed loss in nats, scored tokens, and for a masked model right predictions, [example, 2 or 3].
         """
-        n_examples = self.windows[-1].example + 1
-        sums = torch.zeros(n_examples, 3, dtype=torch.float64)
-        lengths = [len(window.ids) for window in self.windows]
-        vocabulary = lens.model.config.get_text_config().vocab_size
-        at_once = max(1, _LOGITS // vocabulary)
+        sums = torch.zeros(self.facts["examples"], 2 if self.causal else 3, dtype=torch.float64)
         with torch.inference_mode():
-            for group in in_batches(lengths, self.options.batch_size, at_once):
-                batch = [self.windows[index] for index in group]
-                outputs = lens.model(**padded(lens, [window.ids for window in batch]), **_no_cache(lens))
-                logits = outputs["logits" if "logits" in outputs else "prediction_logits"]
-                _add(sums, batch, logits)
+            for batch, found in self._predicted(lens):
+                loss = found.loss.double().cpu()
+                columns = [loss, torch.ones_like(loss)]
+                if found.right is not None:
+                    columns.append(found.right.double().cpu())
+                sums.index_add_(0, _owners(batch, scored=True), torch.stack(columns, dim=1))
         return sums.numpy()
+
+    def losses(self, lens: Lens) -> Iterator[Lot]:
+        """Predict every scored token, differentiably: the mean over examples is the loss per scored token.
+
+        Args:
+            lens: the model, whatever is changed in it now.
+
+        Yields:
+            Losses by windows; an example weighs as many tokens as are scored in it.
+        """
+        weight = self.facts["examples"] / self.facts["scored_tokens"]
+        for batch, found in self._predicted(lens):
+            yield Lot(_owners(batch), _owners(batch, scored=True), found.loss * weight)
+
+    def take(self, examples: Sequence[int]) -> Language:
+        """See `Benchmark.take`."""
+        number = {example: index for index, example in enumerate(examples)}
+        kept = [replace(one, example=number[one.example]) for one in self.windows if one.example in number]
+        scored = sum(len(window.gold) for window in kept)
+        facts = {**self.facts, "examples": len(examples), "scored_tokens": scored}
+        return replace(self, windows=kept, facts=facts)
+
+    def _predicted(self, lens: Lens) -> Iterator[tuple[list[Window], Predicted]]:
+        def work(group: list[int]) -> tuple[list[Window], Predicted]:
+            batch = [self.windows[index] for index in group]
+            rows = torch.tensor([row for row, window in enumerate(batch) for _ in window.places])
+            places = torch.tensor([place for window in batch for place in window.places])
+            gold = torch.tensor([token for window in batch for token in window.gold])
+            inputs = padded(lens, [window.ids for window in batch])
+            return batch, predict(lens, inputs, rows, places, gold, right=not self.causal)
+
+        lengths = [len(window.ids) for window in self.windows]
+        for _, made in run_batches(lens, lengths, work, self.options.batch_size, tokens_at_once(lens)):
+            yield made
+
+
+def _owners(batch: Sequence[Window], scored: bool = False) -> Tensor:
+    """The example of each window, or of each scored token."""
+    return torch.tensor([window.example for window in batch for _ in (window.places if scored else [0])])
 
 
 def _limit(lens: Lens, options: Options) -> int:
@@ -200,24 +230,3 @@ def _window(
     for place in chosen:
         ids[place] = lens.tokenizer.mask_token_id
     return tuple(ids), tuple(chosen), gold
-
-
-def _add(sums: Tensor, batch: Sequence[Window], logits: Tensor) -> None:
-    """Add what a batch's logits [window, token, vocabulary] are worth to the sums [example, 3]."""
-    rows = torch.tensor([row for row, window in enumerate(batch) for _ in window.places])
-    places = torch.tensor([place for window in batch for place in window.places])
-    gold = torch.tensor([token for window in batch for token in window.gold])
-    examples = torch.tensor([window.example for window in batch])[rows]
-    step = max(1, _SCORED // logits.shape[-1])
-    for start in range(0, len(rows), step):  # float32 copies of scored positions only, a few at a time
-        part = slice(start, start + step)
-        picked = logits[rows[part], places[part]]
-        picked = picked.float() if picked.dtype in (torch.float16, torch.bfloat16) else picked
-        target = gold[part].to(picked.device)
-        loss = torch.nn.functional.cross_entropy(picked, target, reduction="none").double().cpu()
-        right = (picked.argmax(dim=-1) == target).double().cpu()
-        sums.index_add_(0, examples[part], torch.stack([loss, right, torch.ones_like(loss)], dim=1))
-
-
-def _no_cache(lens: Lens) -> dict[str, Any]:
-    return {"use_cache": False} if hasattr(lens.model.config, "use_cache") and predicts_next(lens) else {}

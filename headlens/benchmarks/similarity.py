@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
-from headlens.benchmarks.inputs import (
-    MIN_EXAMPLES,
-    Options,
-    in_batches,
-    longest_input,
-    need_tokenizer,
-    padded,
-)
+from headlens.benchmarks.batching import run_batches
+from headlens.benchmarks.embedding import embed, embed_batch
+from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, need_tokenizer
+from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.tables import Row, read_rows
 from headlens.errors import InputError
@@ -111,25 +107,51 @@ class Similarity:
         Returns:
             Cosine and gold score, [pair, 2].
         """
-        model = lens.model.get_encoder() if lens.model.config.is_encoder_decoder else lens.model.base_model
-        vectors: dict[int, Tensor] = {}
         with torch.inference_mode():
-            for group in in_batches([len(row) for row in self.ids], self.options.batch_size):
-                inputs = padded(lens, [self.ids[index] for index in group])
-                hidden = model(**inputs).last_hidden_state  # [text, token, width]
-                vectors.update(zip(group, _mean(hidden, inputs["attention_mask"]), strict=True))
-            table = torch.stack([vectors[index] for index in range(len(self.ids))]).double().cpu()
+            table = embed(lens, self.ids, self.options.batch_size)
             left, right = (table[[pair[side] for pair in self.pairs]] for side in (0, 1))
-            cosine = torch.nn.functional.cosine_similarity(left, right, dim=1)
+            cosine = cosine_similarity(left, right, dim=1)
         return np.column_stack([cosine.numpy(), self.gold])
 
+    def losses(self, lens: Lens) -> Iterator[Lot]:
+        """Minus the covariance of cosine and standardised gold, pair by pair.
 
-def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Mean over real tokens: [text, token, width] -> [text, width], in float32 or better."""
-    if hidden.dtype in (torch.float16, torch.bfloat16):
-        hidden = hidden.float()
-    hidden = hidden.masked_fill(mask[..., None] == 0, 0)
-    return hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True)
+        The mean over pairs is minus Pearson's correlation times the standard deviation of the cosines.
+
+        Args:
+            lens: the model, whatever is changed in it now.
+
+        Yields:
+            Losses of some pairs after another.
+        """
+        standard = torch.from_numpy((self.gold - self.gold.mean()) / self.gold.std())
+        lengths = [2 * max(len(self.ids[side]) for side in pair) for pair in self.pairs]
+
+        def work(group: list[int]) -> Lot:
+            rows = [self.ids[self.pairs[index][side]] for side in (0, 1) for index in group]
+            left, right = embed_batch(lens, rows).chunk(2)
+            examples = torch.tensor(group)
+            loss = -standard[examples].to(left) * cosine_similarity(left, right, dim=1)
+            return Lot(examples.repeat(2), examples, loss)
+
+        size = self.options.batch_size
+        for _, lot in run_batches(lens, lengths, work, size and max(1, size // 2)):
+            yield lot
+
+    def take(self, examples: Sequence[int]) -> Similarity:
+        """See `Benchmark.take`."""
+        pairs = [self.pairs[example] for example in examples]
+        used = sorted({text for pair in pairs for text in pair})
+        number = {text: index for index, text in enumerate(used)}
+        ids = [self.ids[text] for text in used]
+        facts = {**self.facts, "examples": len(pairs), "tokens": sum(map(len, ids))}
+        return replace(
+            self,
+            ids=ids,
+            pairs=[(number[left], number[right]) for left, right in pairs],
+            gold=self.gold[list(examples)],
+            facts=facts,
+        )
 
 
 def _texts(rows: Sequence[Row]) -> dict[str, str]:
