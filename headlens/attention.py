@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headlens.given import Entrance, Given
 from headlens.heads import Site
 from headlens.interface import AttentionCall, route
 
@@ -80,6 +81,17 @@ class Seam(ABC):
         self._open = 0
         self._lock = threading.RLock()
         self._installed = ExitStack()
+        self._entrance = Entrance()
+
+    @property
+    def given(self) -> Given | None:
+        """What the model is being given, while it runs under this seam."""
+        return self._entrance.given
+
+    @property
+    def call(self) -> AttentionCall | None:
+        """The attention call whose output is being edited, where the model's family shows it."""
+        return None
 
     @property
     def _model(self) -> PreTrainedModel:
@@ -125,6 +137,7 @@ class Seam(ABC):
             if self._open == 0:
                 with ExitStack() as stack:
                     stack.enter_context(_eval_mode(self._model))
+                    stack.enter_context(self._entrance.watch(self._model))
                     stack.enter_context(self._install())
                     self._installed = stack.pop_all()
             self._open += 1
@@ -161,6 +174,7 @@ class InterfaceSeam(Seam):
     def __init__(self, model: PreTrainedModel, sites: Sequence[Site], dense_masks: bool = False) -> None:
         super().__init__(model, sites)
         self._dense_masks = dense_masks
+        self._local = threading.local()
         self._turns: dict[int, _Turns] = {}
         for path in dict.fromkeys(site.module for site in sites):
             mine = [site for site in sites if site.module == path]
@@ -193,7 +207,16 @@ class InterfaceSeam(Seam):
         site = turns.next()
         watches = self._watching(site)
         output = self._observed(site, call, watches) if watches else call.plain()
-        return self._edited(site, output)
+        self._local.call = call
+        try:
+            return self._edited(site, output)
+        finally:
+            self._local.call = None
+
+    @property
+    def call(self) -> AttentionCall | None:
+        """The attention call whose output is being edited."""
+        return getattr(self._local, "call", None)
 
     def _observed(self, site: Site, call: AttentionCall, watches: list[_Watch]) -> Tensor:
         n_queries, n_keys = call.query.shape[2], call.key.shape[2]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -27,6 +27,7 @@ from headlens.masks import LazyMask, additive, lazy_mask
 
 NAME = "headlens"
 DENSE = "headlens_dense"  # the same, for models whose own code works on the mask
+UNIFORM_CELLS = 2**22  # batch x queries x keys of uniform weights at once
 KNOWN = ("eager", "sdpa", "flash", "flex", "paged")  # beginnings of backends that compute plain attention
 
 
@@ -94,6 +95,31 @@ class AttentionCall:
             **{name: self._cut(value, start, stop, reach) for name, value in self.options.items()},
         )
         return output, pattern, visible
+
+    def uniform(self, heads: Sequence[int]) -> Tensor:
+        """Compute what heads put out when they give the same weight to every key that a query may see.
+
+        Args:
+            heads: numbers of query heads.
+
+        Returns:
+            Their outputs before W_O, [batch, query, len(heads), width]. A query that may see nothing (a
+            padded one) gives the same weight to all keys.
+        """
+        n_queries, n_keys = self.query.shape[2], self.key.shape[2]
+        group = self.query.shape[1] // self.value.shape[1]  # query heads that share a key-value head
+        values = self.value[:, [head // group for head in heads]]  # [batch, head, key, width]
+        size = max(1, UNIFORM_CELLS // (len(values) * n_keys))
+        outputs = []
+        for start in range(0, n_queries, size):
+            visible, _ = self._mask_of(start, min(start + size, n_queries), n_keys)
+            visible = (visible if visible.shape[1] == 1 else visible[:, heads]).expand(
+                len(values), -1, -1, -1
+            )
+            seen = visible | ~visible.any(dim=-1, keepdim=True)
+            weights = seen.to(values.dtype) / seen.sum(dim=-1, keepdim=True)  # [batch, 1, query, key]
+            outputs.append(weights @ values)
+        return torch.cat(outputs, dim=2).transpose(1, 2)
 
     def _mask_of(self, start: int, stop: int, reach: int) -> tuple[Tensor, Tensor | None]:
         device = self.query.device

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.ablation.modes import edit_for
 from headlens.anatomy import Anatomy, examine
-from headlens.attention import Block, InterfaceSeam, Observer, Seam
+from headlens.attention import Block, Edit, InterfaceSeam, Observer, Seam
 from headlens.errors import ModelError
 from headlens.fallback import HookSeam
 from headlens.heads import Head, Site
 from headlens.loading import Source, find, load_model
 
 if TYPE_CHECKING:
+    from headlens.ablation.reference import Reference
     from headlens.maps import AttentionMaps
 
 _seams: WeakKeyDictionary[PreTrainedModel, tuple[Anatomy, Seam]] = WeakKeyDictionary()
@@ -54,6 +54,11 @@ class Lens:
     def anatomy(self) -> Anatomy:
         """The model's attention sites, heads and weights."""
         return self._known[0]
+
+    @property
+    def seam(self) -> Seam:
+        """The one door to the model's attention."""
+        return self._known[1]
 
     @property
     def device(self) -> torch.device:
@@ -91,10 +96,27 @@ class Lens:
         Returns:
             The `with` block.
         """
-        return self._known[1].observe(observer, sites, block_size)
+        return self.seam.observe(observer, sites, block_size)
+
+    def edit(self, edit: Edit) -> Any:
+        """Pass every site's output before W_O through a function: ``with lens.edit(function): ...``.
+
+        Args:
+            edit: receives the site and [batch, query, head, width], returns the same shape; where it
+                changes nothing it returns the tensor it was given.
+
+        Returns:
+            The `with` block.
+        """
+        return self.seam.edit(edit)
 
     @contextmanager
-    def ablate(self, heads: str | Head | Sequence[Head], mode: str = "zero") -> Iterator[tuple[Head, ...]]:
+    def ablate(
+        self,
+        heads: str | Head | Sequence[Head],
+        mode: str = "zero",
+        reference: Reference | Sequence[str] | None = None,
+    ) -> Iterator[tuple[Head, ...]]:
         """Take heads out while the block lasts: ``with lens.ablate("2.8,3.*"): lens.model(**inputs)``.
 
         A head's slice of the concatenated head outputs *before W_O* is replaced; W_O's bias stays. A drop
@@ -102,17 +124,25 @@ class Lens:
 
         Args:
             heads: a selector such as ``2.8,3.*``, or heads.
-            mode: "zero": the slice is set to 0.
+            mode: what stands in their place: "zero"; "mean", their mean output over the reference's tokens;
+                "resample", their output on another text of it; "uniform", what they put out when they give
+                every visible key the same weight.
+            reference: texts for "mean" and "resample", or what `headlens.ablation.reference.gather` found.
 
         Yields:
             The heads that are out.
 
         Raises:
             SelectorError: a head does not exist.
-            InputError: the mode does not exist.
+            InputError: the mode does not exist, or lacks its reference.
         """
+        from headlens.ablation.modes import edit_for
+        from headlens.ablation.reference import of_texts
+
         chosen = self.anatomy.select(heads)
-        with self._known[1].edit(edit_for(mode, chosen)):
+        if isinstance(reference, Sequence):
+            reference = of_texts(self, reference, chosen)
+        with self.seam.edit(edit_for(mode, chosen, self.seam, reference)):
             yield chosen
 
     def patterns(self, **inputs: Any) -> dict[Site, Tensor]:
