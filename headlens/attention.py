@@ -53,6 +53,7 @@ class Block:
 
 Observer = Callable[[Site, Block], None]
 Edit = Callable[[Site, Tensor], Tensor]  # a site's output before W_O [batch, query, head, width] -> the same
+Supply = Callable[[Site], Tensor | None]  # a site -> its output before W_O, where it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class Seam(ABC):
         self.sites = tuple(sites)
         self._watches: list[_Watch] = []
         self._edits: list[Edit] = []
+        self._supplies: list[Supply] = []
         self._open = 0
         self._lock = threading.RLock()
         self._installed = ExitStack()
@@ -130,6 +132,30 @@ class Seam(ABC):
         """
         with self._entry(self._edits, edit):
             yield
+
+    @contextmanager
+    def supply(self, supply: Supply) -> Iterator[None]:
+        """Take sites' outputs before W_O from a function while the block lasts, where it knows them.
+
+        Edits see them as they see computed ones. Only a model whose attention goes through the interface
+        is spared the computing; others do not ask.
+
+        Args:
+            supply: receives the site, returns [batch, query, head, width], or None to have it computed.
+
+        Yields:
+            Nothing.
+        """
+        with self._entry(self._supplies, supply):
+            yield
+
+    @abstractmethod
+    def skip(self, sites: Sequence[Site]) -> None:
+        """Count sites as run that a pass leaves out.
+
+        Args:
+            sites: which; those that one module runs follow in order.
+        """
 
     @contextmanager
     def _entry(self, entries: list[Any], entry: Any) -> Iterator[None]:
@@ -195,6 +221,11 @@ class InterfaceSeam(Seam):
         model = self._model
         return all(_has(model, site.module, self._turns) for site in self.sites)
 
+    def skip(self, sites: Sequence[Site]) -> None:
+        """See `Seam.skip`."""
+        for site in sites:
+            self._turns[id(self._model.get_submodule(site.module))].next()
+
     def _restart(self, *_: Any) -> None:
         """Count calls anew: the pass before may have ended in an exception half-way."""
         for turns in self._turns.values():
@@ -206,10 +237,12 @@ class InterfaceSeam(Seam):
             return call.plain()
         site = turns.next()
         watches = self._watching(site)
-        output = self._observed(site, call, watches) if watches else call.plain()
+        known = next((x for x in (supply(site) for supply in self._supplies) if x is not None), None)
+        if watches or known is None:
+            known = self._observed(site, call, watches) if watches else call.plain()
         self._local.call = call
         try:
-            return self._edited(site, output)
+            return self._edited(site, known)
         finally:
             self._local.call = None
 

@@ -99,7 +99,12 @@ def _trace_by_interface(model: PreTrainedModel, dense: bool = False) -> list[Cal
 
     def attend(call: AttentionCall) -> Tensor:
         noted = _note(call, paths[call.module], model)
-        inside = [linear for linear in log.linears if linear.path.startswith(noted.module + ".")]
+        before = {call.output_layer for call in calls}  # where one module runs all layers, W_O of the last
+        inside = [
+            linear
+            for linear in log.linears
+            if linear.path.startswith(noted.module + ".") and linear.path not in before
+        ]
         for role, tensor in (("query", call.query), ("key", call.key), ("value", call.value)):
             setattr(noted, f"{role}_layers", makers(tensor, inside))
         log.linears.clear()
