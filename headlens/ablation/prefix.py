@@ -17,6 +17,7 @@ from torch import Tensor
 
 from headlens.ablation.replay import BLOCKS, NOTHING, PROJECTIONS, Pass, Replay, pass_key, tensors_in
 from headlens.blocks import blocks_of
+from headlens.dryrun import run
 from headlens.given import Given
 from headlens.heads import Head, Site
 from headlens.lens import Lens
@@ -47,6 +48,7 @@ class Prefix:
         self.passes = self.reused = 0  # since the clean run
         self._passes: dict[bytes, Pass] = {}
         self._boundary = 0  # the block that is run next
+        self._probe: Pass | None = None  # a few tokens, on which every boundary is tried
 
     @property
     def works(self) -> bool:
@@ -69,6 +71,10 @@ class Prefix:
             return output
 
         with self._lens.edit(note) if self._blocks else nullcontext():
+            if self._blocks and self._probe is None:
+                with torch.inference_mode():
+                    run(self._lens.model)
+                self._probe = self._passes.pop(next(iter(self._passes)), None)
             yield
 
     def position(self, heads: Sequence[Head]) -> int:
@@ -126,16 +132,19 @@ class Prefix:
         while self.works:
             if block < self._boundary:
                 self._forget()
+            if self._probe is not None:
+                self._advance(self._probe, block)
             self._bring(block)
-            if self._passes and self._as_before(list(self._passes.values())[-1]):
+            if self._probe is not None and self._as_before(self._probe):
                 return
             self.level -= 1
             self._forget()
 
     def _forget(self) -> None:
         self._boundary = 0
-        for one in self._passes.values():
-            one.blocks, one.heads = {}, {}
+        for one in (self._probe, *self._passes.values()):
+            if one is not None:
+                one.blocks, one.heads = {}, {}
 
     def _bring(self, block: int) -> None:
         kept = 0
