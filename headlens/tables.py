@@ -18,8 +18,12 @@ _PROOF = ["ci_low", "ci_high", "p_value", "q_value", "n"]
 SCORES = [*_HEAD, "tag", "measure", "score", "baseline", "effect", *_PROOF, "tagged"]
 TAGS = [*_HEAD, "tags", "evidence"]
 ABLATION = ["condition", "sweep", "mode", "removed", "n_removed"]
-ABLATION += ["metric", "value", "baseline", "delta", *_PROOF]
+ABLATION += ["metric", "value", "baseline", "delta", *_PROOF, "no_significant_loss"]
+CONTROLS = ["condition", "metric", "value", "random_mean", "random_low", "random_high"]
+CONTROLS += ["at_least_as_bad", "draws"]
 IMPORTANCE = [*_HEAD, "method", "importance", "rank"]
+GATES = [*_HEAD, "open_closing", "open_opening", "role"]
+AGREEMENT = ["method_a", "method_b", "rho", "n"]
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 

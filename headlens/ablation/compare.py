@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from headlens.benchmarks.metrics import Array, Metric
+from headlens.benchmarks.metrics import Array, Metric, OwnTest
 from headlens.statistics import benjamini_hochberg
 
 
@@ -35,14 +35,17 @@ class Comparison:
     q_value: Array
 
 
-def compare(metric: Metric, baseline: Array, conditions: Sequence[Array], drawn: Array) -> Comparison:
+def compare(
+    metric: Metric, baseline: Array, conditions: Sequence[Array], drawn: Array, tests: int = 0
+) -> Comparison:
     """Compare conditions with the baseline over the same examples.
 
     The interval is the percentile interval of a paired bootstrap over examples: the same resamples for the
     baseline and every condition. The p-value is that of a studentised paired effect against a t
     distribution with n - 1 degrees of freedom, not a share of resamples, so that it can be small enough to
     pass a correction for many heads; its standard error is that of the paired difference of the linearised
-    metrics (the infinitesimal jackknife: Efron 1982). A condition whose per-example values equal the
+    metrics (the infinitesimal jackknife: Efron 1982). A metric that has its own test (`OwnTest`, such as
+    the exact one of accuracies) is tested by it. A condition whose per-example values equal the
     baseline's has delta 0, interval 0 to 0, and p 1.
 
     It misleads where examples are not independent, such as consecutive windows of one story: intervals are
@@ -54,6 +57,8 @@ def compare(metric: Metric, baseline: Array, conditions: Sequence[Array], drawn:
         conditions: the same under each condition.
         drawn: how often each example is in each resample, [resample, example]; see
             `headlens.statistics.draws`.
+        tests: how many conditions were in question, if more than were measured: q-values are corrected for
+            all of them.
 
     Returns:
         One entry per condition.
@@ -62,7 +67,9 @@ def compare(metric: Metric, baseline: Array, conditions: Sequence[Array], drawn:
     resampled = metric.resampled(baseline, drawn)
     rows = np.array([_row(metric, baseline, values, drawn, resampled) for values in conditions])
     value, delta, low, high, p_value = rows.reshape(-1, 5).T
-    return Comparison(start, value, delta, low, high, p_value, benjamini_hochberg(p_value))
+    unmeasured = np.ones(max(0, tests - len(p_value)))
+    q_value = benjamini_hochberg(np.concatenate([p_value, unmeasured]))[: len(p_value)]
+    return Comparison(start, value, delta, low, high, p_value, q_value)
 
 
 def _row(
@@ -82,7 +89,7 @@ def _row(
 
 
 def paired_p(metric: Metric, values: Array, baseline: Array) -> float:
-    """Test whether a metric differs between two conditions.
+    """Test whether a metric differs between two conditions, by its own test if it has one.
 
     Args:
         metric: the metric.
@@ -92,6 +99,8 @@ def paired_p(metric: Metric, values: Array, baseline: Array) -> float:
     Returns:
         Two-sided p-value.
     """
+    if isinstance(metric, OwnTest):
+        return metric.paired_p(values, baseline)
     effect, influence = metric.linearised(values)
     other, other_influence = metric.linearised(baseline)
     n = len(values)

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from headlens.ablation.compare import Comparison
-from headlens.ablation.conditions import Condition
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.heads import Head
 from headlens.tables import IMPORTANCE
 
 
-def from_each(conditions: Sequence[Condition], metric: Metric, comparison: Comparison) -> pd.DataFrame:
+def from_each(heads: Sequence[Head], deltas: Mapping[Head, float], metric: Metric) -> pd.DataFrame:
     """Take as importance what is lost when a head is removed alone.
 
     It misleads where heads stand in for each other: backup heads make every one of them look idle.
 
     Args:
-        conditions: those of the sweep `each`, one head per condition.
+        heads: the heads in question, in model order.
+        deltas: the change of the primary metric when a head is removed alone; a head that is not in it was
+            not measured.
         metric: the primary metric.
-        comparison: of that metric.
 
     Returns:
-        The table `importance.csv`, in model order, method ``each``; importance is positive where the model
-        is worse without the head.
+        The table `importance.csv`, method ``each``; importance is positive where the model is worse
+        without the head.
     """
-    loss = 0.0 - comparison.delta if metric.larger_is_better else comparison.delta
-    return ranked([condition.heads[0] for condition in conditions], "each", loss)
+    found = np.array([deltas.get(head, np.nan) for head in heads], dtype=np.float64)
+    return ranked(heads, "each", 0.0 - found if metric.larger_is_better else found)
 
 
 def ranked(heads: Sequence[Head], method: str, importance: Array) -> pd.DataFrame:
@@ -54,3 +55,23 @@ def ranked(heads: Sequence[Head], method: str, importance: Array) -> pd.DataFram
     )
     table["rank"] = table["importance"].rank(method="first", ascending=False).astype("Int64")
     return table[list(IMPORTANCE)]
+
+
+def agreement(importance: pd.DataFrame) -> pd.DataFrame:
+    """Compare how methods rank the heads.
+
+    Args:
+        importance: the table `importance.csv` of several methods.
+
+    Returns:
+        Spearman's correlation rho of every two methods, in their order, over the n heads that both have
+        measured; NaN where it is not defined: fewer than 3 heads, or all equal.
+    """
+    wide = importance.pivot_table("importance", ["stack", "layer", "head"], "method", dropna=False)
+    rows = []
+    for a, b in combinations(importance["method"].unique(), 2):
+        both = wide[[a, b]].dropna()
+        defined = len(both) >= 3 and (both.nunique() > 1).all()
+        rho = float(stats.spearmanr(both[a], both[b]).statistic) if defined else float("nan")
+        rows.append((a, b, rho, len(both)))
+    return pd.DataFrame(rows, columns=["method_a", "method_b", "rho", "n"])

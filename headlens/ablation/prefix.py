@@ -51,6 +51,11 @@ class Prefix:
         self._probe: Pass | None = None  # a few tokens, on which every boundary is tried
 
     @property
+    def tried(self) -> bool:
+        """Whether there are passes to be reused, whatever came of them."""
+        return bool(self._passes)
+
+    @property
     def works(self) -> bool:
         """Whether anything is left out at all."""
         return self.level > NOTHING and bool(self._passes)

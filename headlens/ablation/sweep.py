@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
-import transformers
-from tqdm import tqdm
-
-import headlens
-from headlens.ablation.compare import compare
-from headlens.ablation.conditions import Condition, conditions
-from headlens.ablation.importance import from_each
-from headlens.ablation.result import Sweep, notes, tabulate
-from headlens.ablation.units import Units, fingerprint
+from headlens.ablation.assembling import assemble
+from headlens.ablation.conditions import DRAWS
+from headlens.ablation.key import run_key
+from headlens.ablation.measuring import Measuring
+from headlens.ablation.plan import Plan
+from headlens.ablation.prefix import MEMORY
+from headlens.ablation.result import Sweep
+from headlens.ablation.study import study
+from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark, open_benchmark, sample_benchmark
 from headlens.benchmarks.inputs import Options
-from headlens.benchmarks.metrics import Array
 from headlens.errors import InputError
 from headlens.heads import Head
 from headlens.lens import Lens
-from headlens.statistics import RESAMPLES, draws
-
-BASELINE = "baseline"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a sweep does.
-
-    Args:
-        sweep: which heads are taken out together, a name in `headlens.ablation.conditions.SWEEPS`.
-        mode: what stands in their place, a name in `headlens.ablation.modes.MODES`.
-        heads: the heads that may be taken out; all that the benchmark runs by default.
-        options: how the benchmark is read and run, and the seed of everything drawn at random.
-        out: run directory that keeps finished conditions; None keeps none.
-        overwrite: throw away another run that `out` holds.
-        progress: show a progress bar on stderr.
-    """
-
-    sweep: str = "each"
-    mode: str = "zero"
-    heads: str | Head | Sequence[Head] | None = None
-    options: Options = field(default_factory=Options)
-    out: Path | None = None
-    overwrite: bool = False
-    progress: bool = False
 
 
 def sweep(
@@ -60,32 +29,55 @@ def sweep(
     mode: str = "zero",
     heads: str | Head | Sequence[Head] | None = None,
     *,
+    order: str | Sequence[str] = (),
+    step: float = 0.1,
+    draws: int = DRAWS,
+    screen: int | None = None,
+    tagged_by: str | Path | None = None,
+    permutations: int = 10,
+    normalise: str | None = None,
     seed: int = 0,
     batch_size: int | None = None,
     max_length: int | None = None,
     columns: Sequence[str] = (),
+    beams: int = 1,
     allow_random_weights: bool = False,
     out: str | Path | None = None,
     overwrite: bool = False,
+    prefix_memory: int = MEMORY,
     progress: bool = False,
 ) -> Sweep:
     """Take heads out and measure what a benchmark loses.
 
     Args:
         lens: the model.
-        benchmark: ``similarity:pairs.tsv``, ``language:book.txt``, or a benchmark; by default the bundled
+        benchmark: ``similarity:pairs.tsv``, ``language:book.txt``, ... or a benchmark; by default the bundled
             sample for this kind of model.
-        sweep: "each": every head alone.
-        mode: "zero": a head's output before W_O is set to 0.
-        heads: the heads to take out, such as ``4.*``; all by default.
-        seed: of resamples and masked positions, 0 or more.
+        sweep: "each": every head alone; "cumulative": step by step, the least important first; "only": one
+            head of a layer kept; "layer": each whole layer; "tags": all heads of each tag; "set": `heads`
+            together.
+        mode: what stands in a head's place: "zero", "mean", "resample" or "uniform"; see
+            `headlens.ablation.modes`.
+        heads: the heads in question, such as ``4.*``; all by default.
+        order: how importance is estimated: "gradient", "taylor", "integrated", "each", "shapley", "gates",
+            "random", or several of these; *cumulative* goes by the first.
+        step: share of the heads that *cumulative* takes out at each step.
+        draws: random sets that *cumulative* and *tags* hold each of theirs against.
+        screen: *each* measures only so many heads, those that rank first by the gradient.
+        tagged_by: run directory of `classify` that *tags* goes by.
+        permutations: how many orders *shapley* removes heads in.
+        normalise: "layer" divides gradient importance by its layer's L2 norm.
+        seed: of resamples, masked positions and all else drawn at random, 0 or more.
         batch_size: inputs at once; by default as suits their length.
         max_length: longest input in tokens.
         columns: columns of the benchmark's file, by name or number.
+        beams: of translation; 1 is greedy.
         allow_random_weights: accept a task head whose weights the checkpoint lacks.
         out: run directory that keeps finished conditions; a second call with the same arguments goes on
             from there.
         overwrite: throw away another run that `out` holds.
+        prefix_memory: bytes that may be kept so that blocks below a removed head are not run again; 0 runs
+            the whole model every time.
         progress: show a progress bar on stderr.
 
     Returns:
@@ -96,10 +88,25 @@ def sweep(
         ModelError: this model cannot do the benchmark.
         RunError: `out` holds another run, or cannot be written.
     """
-    options = Options(tuple(columns), batch_size, max_length, seed, allow_random_weights)
-    place = None if out is None else Path(out)
-    plan = Plan(sweep, mode, heads, options, place, overwrite, progress)
-    result = run_sweep(lens, open_for(lens, benchmark, options), plan)
+    plan = Plan(
+        sweep=sweep,
+        mode=mode,
+        heads=heads,
+        order=(order,) if isinstance(order, str) else tuple(order),
+        step=step,
+        draws=draws,
+        screen=screen,
+        tagged_by=None if tagged_by is None else Path(tagged_by),
+        permutations=permutations,
+        normalise=normalise,
+        options=Options(tuple(columns), batch_size, max_length, seed, allow_random_weights, beams),
+        out=None if out is None else Path(out),
+        overwrite=overwrite,
+        prefix_memory=prefix_memory,
+        progress=progress,
+    )
+    plan.check()
+    result = run_sweep(lens, open_for(lens, benchmark, plan.options), plan)
     for note in result.notes:
         warnings.warn(note, stacklevel=2)
     return result
@@ -136,36 +143,22 @@ def run_sweep(lens: Lens, benchmark: Benchmark, plan: Plan) -> Sweep:
         InputError: the plan names what does not exist, or heads that the benchmark never runs.
         RunError: `plan.out` holds another run, or cannot be written.
     """
-    listed = conditions(plan.sweep, lens.anatomy, _heads(lens, benchmark, plan), plan.mode)
+    plan.check()
+    heads = _heads(lens, benchmark, plan)
     units = None
     if plan.out is not None:
-        units = Units(plan.out, _key(lens, benchmark, plan), plan.overwrite)
-    measured: dict[str, Array] = {}
-    reused = 0
-    for name, values, known in _measured(lens, benchmark, listed, units, plan.progress):
-        measured[name] = values
-        reused += known
-    baseline = measured.pop(BASELINE)
-    metrics = tuple(benchmark.metrics)
-    drawn = draws(len(baseline), plan.options.seed)
-    compared = [compare(metric, baseline, list(measured.values()), drawn) for metric in metrics]
-    facts = {
-        "benchmark": {"name": benchmark.name, **benchmark.facts},
-        "baseline": {metric.name: one.baseline for metric, one in zip(metrics, compared, strict=True)},
-        "conditions": len(listed),
-        "conditions_reused": max(0, reused - 1),
-        "resamples": RESAMPLES,
-        "resampled_unit": benchmark.facts.get("example", "example"),
-    }
-    return Sweep(
-        table=tabulate(listed, plan.sweep, metrics, compared, len(baseline)),
-        importance=from_each(listed, metrics[0], compared[0]),
-        run=facts,
-        metrics=metrics,
-        baseline=baseline,
-        values=measured,
-        notes=notes(baseline, measured),
+        units = Units(plan.out, run_key(lens, benchmark, heads, plan), plan.overwrite)
+    wanted = study(lens, benchmark, heads, plan, units)
+    measuring = Measuring(
+        lens,
+        wanted.benchmark,
+        plan.mode,
+        units,
+        prefix_memory=plan.prefix_memory,
+        seed=plan.options.seed,
+        progress=plan.progress,
     )
+    return assemble(wanted, measuring, measuring.values(wanted.conditions), plan)
 
 
 def _heads(lens: Lens, benchmark: Benchmark, plan: Plan) -> tuple[Head, ...]:
@@ -177,47 +170,3 @@ def _heads(lens: Lens, benchmark: Benchmark, plan: Plan) -> tuple[Head, ...]:
         problem = "No heads are named." if idle is None else f"{benchmark.name} never runs head {idle}."
         raise InputError(problem, f"Choose heads of: {', '.join(benchmark.stacks)}.")
     return chosen
-
-
-def _measured(
-    lens: Lens, benchmark: Benchmark, listed: Sequence[Condition], units: Units | None, progress: bool
-) -> Iterator[tuple[str, Array, bool]]:
-    """Name, values, and whether they were on disk: the baseline first, then every condition."""
-    n_examples = int(benchmark.facts["examples"])
-    # the baseline passes through the seam as well, so that only the ablation can make a difference
-    mode = listed[0].mode
-    for condition in tqdm(
-        [Condition(BASELINE, (), mode), *listed], "ablate", disable=not progress, file=sys.stderr, unit="run"
-    ):
-        values = units.load(condition.name, n_examples) if units else None
-        known = values is not None
-        if values is None:
-            with lens.ablate(condition.heads, condition.mode):
-                values = benchmark.measure(lens)
-            if units:
-                units.save(condition.name, values)
-        yield condition.name, values, known
-
-
-def _key(lens: Lens, benchmark: Benchmark, plan: Plan) -> dict[str, Any]:
-    """Everything that the values of a condition depend on."""
-    heads = [lens.anatomy.name(head) for head in _heads(lens, benchmark, plan)]
-    poolers = [name for name in lens.missing if "pooler" in name]  # random at every load, and read by nobody
-    return {
-        "benchmark": benchmark.name,
-        **{f"benchmark_{name}": value for name, value in benchmark.facts.items() if name != "path"},
-        "columns": list(plan.options.columns),
-        "sweep": plan.sweep,
-        "mode": plan.mode,
-        "heads": " ".join(heads),
-        "seed": plan.options.seed,
-        "batch_size": plan.options.batch_size,
-        "max_length": plan.options.max_length,
-        "architecture": lens.anatomy.architecture,
-        "dtype": str(lens.model.dtype),
-        "device": lens.device.type,
-        "weights": fingerprint(lens.model, poolers),
-        "headlens": headlens.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }

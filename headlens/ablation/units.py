@@ -1,4 +1,4 @@
-"""Finished conditions on disk, so that an interrupted sweep goes on where it stopped."""
+"""Finished work on disk, so that an interrupted sweep goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from headlens.tables import write_bytes, write_text
 
 class Units:
     """The per-example values of finished conditions in a run directory: ``units/<condition>.npy``.
+
+    Estimates of importance stand beside them as JSON.
 
     Args:
         out: the run directory.
@@ -44,7 +46,7 @@ class Units:
             old = None
         if old is None or overwrite:
             path.unlink(missing_ok=True)  # first: values without a key are never used
-            for file in self._folder.glob("*.npy"):
+            for file in [*self._folder.glob("*.npy"), *self._folder.glob("*.json")]:
                 file.unlink()
             write_text(text, path)
 
@@ -78,6 +80,32 @@ class Units:
         buffer = io.BytesIO()
         np.save(buffer, values, allow_pickle=False)
         write_bytes(buffer.getvalue(), self._folder / f"{name}.npy")
+
+    def load_facts(self, name: str) -> Any:
+        """Get what was kept by `save_facts`.
+
+        Args:
+            name: of the unit.
+
+        Returns:
+            Plain data; None where it is not finished, or its file is damaged.
+        """
+        try:
+            return json.loads((self._folder / f"{name}.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def save_facts(self, name: str, facts: Any) -> None:
+        """Keep plain data; numbers come back to the last bit.
+
+        Args:
+            name: of the unit.
+            facts: dictionaries, lists, numbers and texts.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        write_text(json.dumps(facts), self._folder / f"{name}.json")
 
 
 def fingerprint(model: nn.Module, unread: Sequence[str] = ()) -> str:

@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import headlens.data
+from headlens.benchmarks.classification import Classification
+from headlens.benchmarks.harness import Harness
 from headlens.benchmarks.inputs import Options, longest_input, need_tokenizer
 from headlens.benchmarks.language import Language
 from headlens.benchmarks.language_head import has_head
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
+from headlens.benchmarks.pairs import Pairs
+from headlens.benchmarks.probe import Probe
 from headlens.benchmarks.similarity import Similarity
+from headlens.benchmarks.translation import Translation
 from headlens.benchmarks.windows import windows
 from headlens.errors import InputError
 from headlens.lens import Lens
@@ -80,8 +85,13 @@ class Differentiable(Benchmark, Protocol):
 
 
 KINDS: Mapping[str, Callable[[str, Lens, Options], Benchmark]] = {
+    "classification": Classification.open,
+    "harness": Harness.open,
     "language": Language.open,
+    "pairs": Pairs.open,
+    "probe": Probe.open,
     "similarity": Similarity.open,
+    "translation": Translation.open,
 }
 """What opens each kind of benchmark: what stands after the colon, the model, options."""
 

@@ -52,8 +52,9 @@ def run_batches(
     while waiting:
         size = batch_size or max(1, most // max(1, lengths[waiting[0]]))
         group = waiting[: max(1, size >> _halved.get(lens.model, 0))]
+        result = []  # empty where memory ran out
         try:
-            result = work(group)
+            result.append(work(group))
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -62,11 +63,10 @@ def run_batches(
                     f"Memory does not suffice for one input of {lengths[group[0]]} tokens.",
                     "Type a smaller --max-length, a smaller --dtype, or another --device.",
                 ) from error
-            result = None
-        if result is None:  # outside `except`, which would keep the tensors of the failed pass
+        if not result:  # outside `except`, which would keep the tensors of the failed pass
             _halve(lens)
             continue
-        yield group, result
+        yield group, result[0]
         waiting = waiting[len(group) :]
 
 

@@ -23,6 +23,7 @@ class Options:
         max_length: longest input in tokens, special ones included; by default the benchmark's own choice.
         seed: of what is drawn at random, such as masked positions; 0 or more.
         allow_random_weights: accept a task head whose weights the checkpoint lacks.
+        beams: hypotheses that a translating model keeps at each step; 1 is greedy decoding.
     """
 
     columns: tuple[str, ...] = ()
@@ -30,6 +31,7 @@ class Options:
     max_length: int | None = None
     seed: int = 0
     allow_random_weights: bool = False
+    beams: int = 1
 
 
 def need_tokenizer(lens: Lens) -> Any:

@@ -32,12 +32,13 @@ def has_head(lens: Lens) -> bool:
     return head is not None and not lens.model.config.is_encoder_decoder
 
 
-def check_head(lens: Lens, options: Options) -> None:
+def check_head(lens: Lens, options: Options, benchmark: str = "language") -> None:
     """Refuse a model that cannot predict tokens, or whose head is random.
 
     Args:
         lens: the model.
         options: whether random weights are accepted.
+        benchmark: the kind that needs the head, for messages.
 
     Raises:
         ModelError: it has no language-model head, or the checkpoint lacks weights of it.
@@ -45,7 +46,7 @@ def check_head(lens: Lens, options: Options) -> None:
     kind = type(lens.model).__name__
     if not has_head(lens):
         raise ModelError(
-            f"The benchmark language needs a causal or masked language model, but this is a {kind}.",
+            f"The benchmark {benchmark} needs a causal or masked language model, but this is a {kind}.",
             "Take a checkpoint whose class ends in ForCausalLM, LMHeadModel or ForMaskedLM, or another "
             "benchmark: similarity:FILE.tsv works with every encoder.",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,22 @@ class Metric(Protocol):
         """
 
 
+@runtime_checkable
+class OwnTest(Metric, Protocol):
+    """A metric for which there is a better test of "two conditions are equal" than the studentised one."""
+
+    def paired_p(self, values: Array, baseline: Array) -> float:
+        """Test whether the metric differs between two conditions.
+
+        Args:
+            values: per-example values of one condition [example, column].
+            baseline: the same examples under the other.
+
+        Returns:
+            Two-sided p-value.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """A ratio of two sums over examples, such as loss per token, or a growing function of it.
@@ -72,7 +88,7 @@ class Ratio:
         label: what it is called in figures.
         larger_is_better: whether a larger value is a better one.
         numerator: column that is summed above the line.
-        denominator: column that is summed below it.
+        denominator: column that is summed below it; None for the number of examples.
         scale: a growing function that the ratio is shown through, such as exp for perplexity. Tests are
             done on the ratio itself.
     """
@@ -81,7 +97,7 @@ class Ratio:
     label: str
     larger_is_better: bool
     numerator: int
-    denominator: int
+    denominator: int | None = None
     scale: Callable[[Array], Array] | None = None
 
     def value(self, values: Array) -> float:
@@ -91,14 +107,17 @@ class Ratio:
     def resampled(self, values: Array, drawn: Array) -> Array:
         """See `Metric.resampled`."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratio: Array = (drawn @ values[:, self.numerator]) / (drawn @ values[:, self.denominator])
+            ratio: Array = (drawn @ values[:, self.numerator]) / (drawn @ self._below(values))
         return ratio if self.scale is None else self.scale(ratio)
 
     def linearised(self, values: Array) -> tuple[float, Array]:
         """See `Metric.linearised`; of the ratio itself."""
-        above, below = values[:, self.numerator], values[:, self.denominator]
+        above, below = values[:, self.numerator], self._below(values)
         ratio = float(above.sum() / below.sum())
         return ratio, (above - ratio * below) / below.sum()
+
+    def _below(self, values: Array) -> Array:
+        return np.ones(len(values)) if self.denominator is None else values[:, self.denominator]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,119 +3,176 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headlens.cli.options import ModelOptions, model_options
+from headlens.cli.summaries import ablation as summary
 
 if TYPE_CHECKING:
+    from headlens.ablation.plan import Plan
     from headlens.ablation.result import Sweep
 
-TOP = 5  # heads shown on stdout
+SPECS = (
+    "language:FILE.txt",
+    "pairs:FILE.jsonl",
+    "classification:FILE.csv|tsv|jsonl",
+    "probe:TRAIN,TEST",
+    "similarity:FILE.tsv",
+    "translation:FILE.tsv",
+    "harness:TASK",
+)
 
 
 @click.command(
     epilog="Examples:  headlens ablate minilm --out run  |  headlens ablate minilm --benchmark "
-    "similarity:sts.tsv --columns 1,2,0 --out run  |  headlens ablate model.gguf --benchmark "
-    'language:book.txt --heads "0.*" --out run'
+    "similarity:sts.tsv --columns 1,2,0 --sweep cumulative --order gradient --out run  |  headlens ablate "
+    "model.gguf --benchmark pairs:blimp.jsonl --sweep each --screen 50 --out run  |  headlens ablate minilm "
+    "--sweep tags --from runs/minilm --mode mean --out run"
 )
 @click.argument("model")
+@click.option("--benchmark", metavar="SPEC", help=f"{', '.join(SPECS)}.  [default: bundled]")
 @click.option(
-    "--benchmark", metavar="SPEC", help="similarity:FILE.tsv, language:FILE.txt.  [default: bundled]"
+    "--sweep",
+    metavar="KIND",
+    default="each",
+    show_default=True,
+    help="each: every head alone; cumulative: step by step, least important first; only: one head of a layer "
+    "kept; layer: each whole layer; tags: all heads of each tag (--from); set: --heads together.",
 )
-@click.option("--sweep", default="each", show_default=True, help="each: every head alone.")
-@click.option("--mode", default="zero", show_default=True, help="What stands in a removed head's place.")
+@click.option(
+    "--mode",
+    metavar="KIND",
+    default="zero",
+    show_default=True,
+    help="What stands in a removed head's place: zero; mean: its mean output; resample: its output on "
+    "another example; uniform: what it puts out with uniform attention.",
+)
+@click.option(
+    "--order",
+    metavar="KIND",
+    help="How importance is estimated: gradient (Michel et al.), taylor, integrated, each, shapley, gates, "
+    "random; several are joined by commas, cumulative goes by the first.  [default: gradient for cumulative]",
+)
 @click.option("--heads", metavar="SEL", help="Only these, such as 4.11 or 0.*,2.0-5.  [default: all]")
+@click.option("--step", default="10%", show_default=True, help="Share of heads per step of cumulative.")
+@click.option(
+    "--draws",
+    type=click.IntRange(2),
+    default=20,
+    show_default=True,
+    help="Random sets that tags and cumulative are held against.",
+)
+@click.option(
+    "--screen",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Of each: measure the K heads that rank first by the gradient.",
+)
+@click.option(
+    "--from", "tagged_by", type=click.Path(path_type=Path), help="Run of headlens classify, for --sweep tags."
+)
+@click.option("--normalise", type=click.Choice(["layer"]), help="Divide the gradient by its layer's L2 norm.")
+@click.option(
+    "--permutations", type=click.IntRange(1), default=10, show_default=True, help="Random orders of shapley."
+)
+@click.option("--beams", type=click.IntRange(1), default=1, show_default=True, help="Of translation.")
 @click.option(
     "--columns", metavar="A,B,C", help="Columns of the file: names; numbers where it has no header."
+)
+@click.option(
+    "--prefix-memory",
+    type=click.IntRange(0),
+    metavar="MB",
+    default=1024,
+    show_default=True,
+    help="For what lies below a removed head, so that it is not computed again; 0 computes it.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
 @click.option("--overwrite", is_flag=True, help="Replace another run that --out holds.")
 @model_options
-def command(
-    model: str,
-    benchmark: str | None,
-    sweep: str,
-    mode: str,
-    heads: str | None,
-    columns: str | None,
-    out: Path,
-    overwrite: bool,
-    options: ModelOptions,
-) -> None:
+def command(model: str, out: Path, benchmark: str | None, options: ModelOptions, **said: Any) -> None:
     """Remove heads of MODEL and measure what a benchmark loses.
 
-    An interrupted run goes on where it stopped when the same command is typed again.
+    Writes ablation.csv (every condition with interval, p- and q-value), importance.csv, figures/ and
+    run.json; controls.csv where sets are held against random ones, gates.csv for learned gates. An
+    interrupted run goes on where it stopped when the same command is typed again.
     """
     from headlens import runs
-    from headlens.ablation.sweep import Plan, open_for, run_sweep
-    from headlens.benchmarks.inputs import Options
+    from headlens.ablation.sweep import open_for, run_sweep
 
     clock = runs.Clock.start()
+    plan = _plan(said, out, options)
+    plan.check()  # what can be told now is told before a large model is loaded
     runs.prepare(out, "ablate")
     lens = options.load(model)
-    reading = Options(
-        columns=tuple(columns.split(",")) if columns else (),
-        batch_size=options.batch_size,
-        max_length=options.max_length,
-        seed=options.seed,
-        allow_random_weights=options.allow_random_weights,
-    )
-    opened = open_for(lens, benchmark, reading)
+    opened = open_for(lens, benchmark, plan.options)
     if benchmark is None:
         click.echo(f"No --benchmark given: measuring on the bundled sample, {opened.name}.", err=True)
-    result = run_sweep(lens, opened, Plan(sweep, mode, heads, reading, out, overwrite, not options.quiet))
+    result = run_sweep(lens, opened, plan)
     if reused := result.run["conditions_reused"]:
         click.echo(f"{reused} of {result.run['conditions']} ablations were measured before; kept.", err=True)
-    said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
-    facts = {**result.run, "bundled_sample": benchmark is None}
+    typed = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
     files = _write(result, out)
-    runs.save(out, runs.record("ablate", lens, said, facts, clock))
+    facts = {**result.run, "notes": result.notes, "bundled_sample": benchmark is None}
+    runs.save(out, runs.record("ablate", lens, typed, facts, clock))
     click.echo(summary(result))
     click.echo(f"Written to {out}: {', '.join(files)}, run.json")
     for note in result.notes:
         click.echo(f"Warning: {note}", err=True)
 
 
+def _plan(said: dict[str, Any], out: Path, options: ModelOptions) -> Plan:
+    """What the user asks for."""
+    from headlens.ablation.plan import Plan
+    from headlens.benchmarks.inputs import Options
+
+    names = {name: _names(said.pop(name)) for name in ("order", "columns")}
+    reading = Options(
+        columns=names["columns"],
+        batch_size=options.batch_size,
+        max_length=options.max_length,
+        seed=options.seed,
+        allow_random_weights=options.allow_random_weights,
+        beams=said.pop("beams"),
+    )
+    return Plan(
+        step=_share(said.pop("step")),
+        prefix_memory=said.pop("prefix_memory") * 2**20,
+        order=names["order"],
+        options=reading,
+        out=out,
+        progress=not options.quiet,
+        **said,
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+
+
+def _share(text: str) -> float:
+    """Read ``10%``, ``10`` or ``0.1``: a number below 1 is a share, any other is per cent."""
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        raise click.BadParameter(
+            f"expected a share such as 10%, found {text!r}", param_hint="--step"
+        ) from None
+    return number if number < 1 and not text.endswith("%") else number / 100
+
+
 def _write(result: Sweep, out: Path) -> list[str]:
-    from headlens.report.ablation import heads_figure, save
-    from headlens.tables import ABLATION, IMPORTANCE, write_csv
+    from headlens.report.ablation import figures, save
+    from headlens.tables import ABLATION, CONTROLS, GATES, IMPORTANCE, write_csv
 
-    write_csv(result.table, out / "ablation.csv", ABLATION)
-    write_csv(result.importance, out / "importance.csv", IMPORTANCE)
-    save([("heads", heads_figure(result))], out)
-    return ["ablation.csv", "importance.csv", "figures/heads.png"]
-
-
-def summary(result: Sweep) -> str:
-    """Write what a sweep found, for a terminal.
-
-    Args:
-        result: of the kind `each`.
-
-    Returns:
-        The baseline, the most important heads, and how many heads have an effect.
-    """
-    metric = result.metrics[0]
-    rows = result.table[result.table["metric"] == metric.name].reset_index(drop=True)
-    about = result.run["benchmark"]
-    baseline = "   ".join(f"{name} {value:.4f}" for name, value in result.run["baseline"].items())
-    lines = [f"{about['name']}, {about['examples']} examples", f"baseline: {baseline}", ""]
-    lines.append(f"{'removed':<14}{metric.name:>16}{'change':>10}   {'95 % interval':<22}{'q':>8}")
-    order = result.importance["rank"].sort_values().index[:TOP]
-    for row in rows.loc[order].itertuples():
-        interval = f"{row.ci_low:+.4f} to {row.ci_high:+.4f}"
-        lines.append(
-            f"{row.condition:<14}{row.value:>16.4f}{row.delta:>+10.4f}   {interval:<22}{row.q_value:>8.2g}"
-        )
-    effect = rows["q_value"] < 0.05
-    worse = (effect & (result.importance["importance"] > 0)).sum()
-    lines += [
-        "",
-        f"{effect.sum()} of {len(rows)} heads have a significant effect on {metric.name} (q < 0.05): without "
-        f"{worse} of them it is worse, without {effect.sum() - worse} better.",
-        f"{len(rows) - effect.sum()} could each go alone without one; "
-        "that does not show that they have no role: heads can stand in for each other.",
-    ]
-    return "\n".join(lines)
+    tables = [("ablation.csv", result.table, ABLATION), ("importance.csv", result.importance, IMPORTANCE)]
+    if len(result.controls):
+        tables.append(("controls.csv", result.controls, CONTROLS))
+    if len(result.gates):
+        tables.append(("gates.csv", result.gates, GATES))
+    for name, table, columns in tables:
+        write_csv(table, out / name, columns)
+    drawn = save(figures(result), out)
+    return [*(name for name, _, _ in tables), *(f"figures/{path.name}" for path in drawn)]

@@ -20,6 +20,18 @@ from headlens.errors import RunError
 SIGNIFICANT = 0.05  # q-values below it
 
 
+def figures(sweep: Sweep) -> list[tuple[str, Figure]]:
+    """Draw what suits a sweep.
+
+    Args:
+        sweep: of any kind.
+
+    Returns:
+        Names and figures.
+    """
+    return [("heads", heads_figure(sweep))] if sweep.kind == "each" else []
+
+
 def heads_figure(sweep: Sweep) -> Figure:
     """Draw what removing each head alone does to the primary metric: a map of layers and heads.
 
@@ -33,9 +45,9 @@ def heads_figure(sweep: Sweep) -> Figure:
         The figure, a panel per stack.
     """
     metric = sweep.metrics[0]
-    rows = sweep.table[sweep.table["metric"] == metric.name].reset_index(drop=True)
-    heads = sweep.importance[["stack", "layer", "head"]].reset_index(drop=True)
-    table = pd.concat([heads, rows[["delta", "q_value"]]], axis=1)
+    heads = [(one.heads[0].stack, one.heads[0].layer, one.heads[0].head) for one in sweep.conditions]
+    table = pd.DataFrame(heads, columns=["stack", "layer", "head"])
+    table[["delta", "q_value"]] = sweep.primary[["delta", "q_value"]]
     stacks = list(dict.fromkeys(table["stack"]))
     n_layers, n_heads = int(table["layer"].max()) + 1, int(table["head"].max()) + 1
     size = (max(4.5, 0.42 * n_heads * len(stacks) + 2.2), max(2.8, 0.36 * n_layers + 1.6))

@@ -291,5 +291,8 @@ def test_generation_can_be_ablated_by_means():
             beams = lens.model.generate(**inputs, max_new_tokens=6, do_sample=False, num_beams=2)
         assert len(beams) == 3
         assert not np.array_equal(found.numpy(), clean.numpy())
-    with pytest.raises(ModelError, match="needs whole inputs"), lens.ablate("cross.1.*", "resample", reference):
+    with (
+        lens.ablate("cross.1.*", "resample", reference),
+        pytest.raises(ModelError, match="needs whole inputs"),
+    ):
         lens.model.generate(**inputs, max_new_tokens=6, do_sample=False)

@@ -68,9 +68,12 @@ def test_what_a_run_says(model, spec, tmp_path):
     top = rows.loc[names[0]]
     assert lines[4].split()[2:4] == [f"{top['value']:.4f}", f"{top['delta']:+.4f}"]
     effect = int((rows["q_value"] < 0.05).sum())
-    assert lines[10].startswith(f"{effect} of 8 heads have a significant effect on spearman (q < 0.05): ")
-    assert lines[11].startswith(f"{8 - effect} could each go alone without one; ")
-    assert lines[12] == f"Written to {out}: ablation.csv, importance.csv, figures/heads.png, run.json"
+    worse = int(((rows["q_value"] < 0.05) & (rows["delta"] < 0)).sum())
+    assert lines[10] == "Significant on spearman (q < 0.05), of 8 heads:"
+    assert lines[11].split() == [str(worse), *"matter: without one of them it is worse".split()]
+    assert lines[12].split() == [str(effect - worse), *"harm: without one of them it is better".split()]
+    assert lines[13].startswith(f"The other {8 - effect} could each go alone; ")
+    assert lines[14] == f"Written to {out}: ablation.csv, importance.csv, figures/heads.png, run.json"
 
 
 def test_the_sample_is_named_and_the_same_command_goes_on(model, tmp_path):
@@ -91,9 +94,15 @@ def test_the_sample_is_named_and_the_same_command_goes_on(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sweep", "some"], "There is no sweep 'some'. Choose one of: each"),
-        (["--mode", "some"], "There is no ablation mode 'some'. Choose one of: zero"),
-        (["--benchmark", "some:x"], "There is no benchmark 'some'. The kinds are language, similarity"),
+        (
+            ["--sweep", "some"],
+            "There is no sweep 'some'. Choose one of: each, cumulative, only, layer, tags, set.",
+        ),
+        (
+            ["--mode", "some"],
+            "There is no ablation mode 'some'. Choose one of: zero, mean, resample, uniform.",
+        ),
+        (["--benchmark", "some:x"], "There is no benchmark 'some'. The kinds are "),
         (["--heads", "7.0"], "There is no head 7.0 in this model."),
         (["--columns", "a,b"], "--columns: expected 3 names, or 3 numbers from 0"),
         (["--max-length", "100"], "Inputs of 100 tokens are asked for, but BertModel takes at most 60."),

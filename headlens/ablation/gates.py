@@ -1,0 +1,211 @@
+"""Learned gates: which heads stay open under pressure to close, and which close under pressure to open."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from headlens.ablation.gating import differentiating, loss_without, shared
+from headlens.benchmarks.base import Differentiable
+from headlens.benchmarks.metrics import Array
+from headlens.errors import InputError
+from headlens.heads import Head
+from headlens.lens import Lens
+
+BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1  # temperature and ends of the hard concrete (Louizos et al. 2018)
+START = 2.0  # location of every gate at first: open with probability 0.97, yet often short of 1
+FARTHEST = 5.0  # locations stay within -5..5: beyond, no sample would ever change a gate's mind
+FLOOR = 0.01  # of the loss: the least that the heads are taken to carry together
+
+ROLES = ("facilitating", "irrelevant", "interfering")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How gates are learned.
+
+    Args:
+        steps: steps of Adam in each of the two fits.
+        learning_rate: of Adam.
+        examples_at_once: examples that each step looks at.
+        pressure: cost of an open gate, as a share of what a head carries on average: the loss without the
+            heads under study minus that with them, over their number.
+    """
+
+    steps: int = 300
+    learning_rate: float = 0.1
+    examples_at_once: int = 8
+    pressure: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What two fits made of the gates.
+
+    Args:
+        open_closing: probability that the gate is open under pressure to close, [head].
+        open_opening: the same under pressure to open, [head].
+        price: cost of an open gate, in the second fit its gain, in units of the loss.
+        all_on: the loss with all heads.
+        all_off: the loss without the heads under study.
+    """
+
+    open_closing: Array
+    open_opening: Array
+    price: float
+    all_on: float
+    all_off: float
+
+    @property
+    def importance(self) -> Array:
+        """Open under pressure to close minus closed under pressure to open, -1..1, [head]."""
+        return self.open_closing - (1 - self.open_opening)
+
+    @property
+    def roles(self) -> list[str]:
+        """The likeliest of `ROLES` for each head.
+
+        Facilitating: open under pressure to close; interfering: closed under pressure to open; irrelevant:
+        it follows either pressure.
+        """
+        follows = self.open_opening * (1 - self.open_closing)
+        likely = np.stack([self.open_closing, follows, 1 - self.open_opening])  # [role, head]
+        return [ROLES[place] for place in likely.argmax(axis=0)]
+
+
+def learn_gates(
+    lens: Lens,
+    benchmark: Differentiable,
+    heads: Sequence[Head],
+    fit: Fit | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> Learned:
+    """Learn a gate for each head twice, with a cost and with a gain for open ones.
+
+    The two fits and the roles are those of causal head gating (Nam et al. 2025), the gates hard concrete
+    ones with a penalty on their expected number (Louizos et al. 2018; of heads: Voita et al. 2019). The
+    weights stay as they are. Adam; one sample of all gates per step, shared by the examples of the step.
+
+    It misleads where heads stand in for each other: under pressure to close one of them may stay open and
+    the others not, and which one is chance. A head that does all its work however little it is open looks
+    irrelevant: no gradient tells what closing it costs. Roles depend on `Fit.pressure`.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads under study; all others stay open.
+        fit: how to learn.
+        seed: of examples and samples.
+        progress: show a progress bar on stderr.
+
+    Returns:
+        Probabilities under both pressures.
+
+    Raises:
+        InputError: the benchmark's loss is not a number.
+    """
+    fit = fit or Fit()
+    on, off = loss_without(lens, benchmark), loss_without(lens, benchmark, heads)
+    if not math.isfinite(on - off):
+        raise InputError(
+            f"The loss of {benchmark.name} is {on:g} with all heads and {off:g} without those under study.",
+            "Gates are learned from finite losses only: choose other heads, or find importance by each.",
+        )
+    price = fit.pressure * max(abs(off - on), FLOOR * abs(on)) / len(heads) or 1.0  # all losses are 0
+    opened: list[Array] = []
+    with tqdm(
+        total=2 * fit.steps, desc="learn gates", disable=not progress, file=sys.stderr, unit="step"
+    ) as bar:
+        for sign in (1, -1):
+            place = torch.full((len(heads),), START, dtype=torch.float64, requires_grad=True)
+            for _ in _steps(lens, benchmark, heads, place, (sign * price, fit, seed)):
+                bar.update()
+            opened.append(open_probability(place.detach()).numpy())
+    return Learned(opened[0], opened[1], price, on, off)
+
+
+def _steps(
+    lens: Lens,
+    benchmark: Differentiable,
+    heads: Sequence[Head],
+    place: Tensor,
+    plan: tuple[float, Fit, int],
+) -> Iterator[None]:
+    """Change the gates' locations [head] in place, step by step, under a price of open gates.
+
+    The objective is the loss in units of the price, so that its scale says nothing.
+    """
+    price, fit, seed = plan
+    adam = torch.optim.Adam([place], lr=fit.learning_rate)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = _batches(int(benchmark.facts["examples"]), fit.examples_at_once, seed)
+    for _ in range(fit.steps):
+        gates = draw(place, generator)
+        part = cast(Differentiable, benchmark.take(next(drawn)))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            slope = _slope(lens, part, heads, gates.detach())
+        if torch.isfinite(slope).all():  # some examples alone have no loss, such as pairs of equal score
+            adam.zero_grad()
+            (gates @ slope / abs(price) + math.copysign(1, price) * open_probability(place).sum()).backward()  # type: ignore[no-untyped-call]
+            adam.step()
+            with torch.no_grad():
+                place.clamp_(-FARTHEST, FARTHEST)
+        yield
+
+
+def _slope(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], gates: Tensor) -> Tensor:
+    """The derivative of the mean loss by gates that all inputs share, float64 on the CPU, [head]."""
+    leaf = gates.to(lens.device, torch.float64 if lens.model.dtype == torch.float64 else torch.float32)
+    leaf.requires_grad_()
+    with differentiating(lens, shared(heads, leaf)):
+        total = torch.zeros(len(heads), dtype=torch.float64)
+        for lot in benchmark.losses(lens):
+            (slope,) = torch.autograd.grad(lot.losses.sum(), leaf, materialize_grads=True)
+            total += slope.cpu().double()
+    return total / int(benchmark.facts["examples"])
+
+
+def _batches(n_examples: int, size: int, seed: int) -> Iterator[list[int]]:
+    """Examples in random order, some at a time; what does not fill a batch waits for another round."""
+    generator = np.random.default_rng(seed)
+    size = min(size, n_examples)
+    while True:
+        order = generator.permutation(n_examples).tolist()
+        for start in range(0, n_examples - size + 1, size):
+            yield order[start : start + size]
+
+
+def draw(place: Tensor, generator: torch.Generator) -> Tensor:
+    """Sample hard-concrete gates.
+
+    Args:
+        place: their locations, log alpha, [gate].
+        generator: of the samples.
+
+    Returns:
+        Gates in 0..1, both ends included, differentiable by their locations, [gate].
+    """
+    uniform = torch.rand(len(place), generator=generator, dtype=place.dtype).clamp(1e-6, 1 - 1e-6)
+    concrete = torch.sigmoid((uniform.logit() + place) / BETA)
+    return (concrete * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
+
+
+def open_probability(place: Tensor) -> Tensor:
+    """Compute the probability that a hard-concrete gate is not 0.
+
+    Args:
+        place: locations, log alpha, [gate].
+
+    Returns:
+        Probabilities, [gate].
+    """
+    return torch.sigmoid(place - BETA * math.log(-GAMMA / ZETA))

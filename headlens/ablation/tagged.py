@@ -1,0 +1,78 @@
+"""The heads of each tag, as a finished run of `classify` found them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from headlens.errors import RunError
+from headlens.heads import Head
+from headlens.lens import Lens
+from headlens.tables import TAGS
+
+
+def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
+    """Read which heads carry which tags.
+
+    Args:
+        lens: the model that is to be ablated; it must be the one that was classified.
+        run: run directory of `classify`.
+
+    Returns:
+        Heads of each tag that any head carries, tags in the order of the alphabet.
+
+    Raises:
+        RunError: the directory holds no such run, or that of another model, or no head has a tag.
+    """
+    table = _read(run)
+    _same_model(lens, run)
+    known = set(lens.anatomy.heads)
+    found: dict[str, list[Head]] = {}
+    for row in table.itertuples():
+        head = Head(str(row.stack), int(row.layer), int(row.head))  # type: ignore[arg-type]
+        if head not in known:
+            raise RunError(
+                f"{run} has tags for head {head}, which {type(lens.model).__name__} does not have.",
+                "Name a run of the same model with --from.",
+            )
+        for tag in str(row.tags).split(";"):
+            if tag:
+                found.setdefault(tag, []).append(head)
+    if not found:
+        raise RunError(f"No head has a tag in {run}.", "Classify on a larger corpus, and name that run.")
+    return {tag: tuple(found[tag]) for tag in sorted(found)}
+
+
+def _read(run: Path) -> pd.DataFrame:
+    path = run / "tags.csv"
+    try:
+        table = pd.read_csv(path, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"Expected a finished run of headlens classify in {run}, but {path} cannot be read "
+            f"({type(error).__name__}).",
+            "Name the directory that headlens classify wrote, with --from.",
+        ) from error
+    if list(table.columns) != TAGS:
+        raise RunError(
+            f"{path}: expected the columns {', '.join(TAGS)}, found {', '.join(map(str, table.columns))}.",
+            "Name the directory that headlens classify wrote, with --from.",
+        )
+    return table
+
+
+def _same_model(lens: Lens, run: Path) -> None:
+    """Refuse tags of other weights, where both sides know theirs."""
+    try:
+        model = json.loads((run / "run.json").read_text("utf-8"))["model"]
+        there = model["weights_sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    here = lens.source.sha256() if lens.source else {}
+    if there and here and there != here:
+        raise RunError(
+            f"{run} is about other weights ({model.get('name')}).",
+            "Name a run of the same model with --from.",
+        )

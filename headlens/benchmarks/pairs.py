@@ -1,0 +1,181 @@
+"""``pairs:FILE.jsonl``: does a model find the acceptable one of two sentences more probable?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headlens.benchmarks.batching import padded, run_batches
+from headlens.benchmarks.confusion import Accuracy
+from headlens.benchmarks.formats import read_json_lines
+from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input
+from headlens.benchmarks.language_head import check_head, predicts_next
+from headlens.benchmarks.lots import Lot
+from headlens.benchmarks.metrics import Array, Metric, Ratio
+from headlens.benchmarks.prediction import predict, tokens_at_once
+from headlens.benchmarks.sentences import Sentence, context_token, encode
+from headlens.benchmarks.tables import Row
+from headlens.errors import InputError
+from headlens.lens import Lens
+from headlens.runs import file_sha256
+
+FIELDS = ("sentence_good", "sentence_bad")  # of BLiMP (Warstadt et al. 2020)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Minimal pairs of sentences, against a language model's log-probability of each.
+
+    Causal: the sum of the log-probabilities of a sentence's tokens, each given those before it. Special
+    tokens that the tokenizer adds are read and never scored. Where it adds none in front, its BOS token, or
+    its EOS token if it has no other, is put there, so that the first token is scored as well: lm-evaluation-
+    harness's ``loglikelihood`` of a sentence after an empty context. (The harness's own BLiMP tasks put a
+    blank before every sentence; write it into the file to have theirs.) A tokenizer with neither token
+    leaves first tokens unscored, which misleads where the two sentences of a pair begin differently; the
+    fact `context_token` says so.
+
+    Masked: the pseudo-log-likelihood (Salazar et al. 2020): every token that is not special is masked
+    alone, and its log-probabilities are added up. It misleads for words of several tokens, which give
+    each other away.
+
+    Sums are not divided by length: of two sentences of unequal length the shorter one has an advantage.
+
+    Args:
+        name: how the user writes it.
+        sentences: the acceptable and the unacceptable one of each pair, one pair after another.
+        mask: the mask token, None for a causal model.
+        stacks: stacks of attention that are run.
+        facts: what `run.json` says about it.
+        options: how it is run.
+    """
+
+    name: str
+    sentences: Sequence[Sentence]
+    mask: int | None
+    stacks: tuple[str, ...]
+    facts: Mapping[str, Any]
+    options: Options = field(default_factory=Options)
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Accuracy(0),
+        Ratio("margin", "log-probability margin (nats)", True, 1),
+    )
+
+    @classmethod
+    def open(cls, target: str, lens: Lens, options: Options) -> Pairs:
+        """Read a file of pairs.
+
+        Args:
+            target: path of a file with a JSON object a line, fields sentence_good and sentence_bad.
+            lens: the model that will be measured.
+            options: how to read and run it.
+
+        Returns:
+            The benchmark.
+
+        Raises:
+            InputError: the file is unfit; the message names file and line.
+            ModelError: the model has no language-model head, or its weights are missing.
+        """
+        check_head(lens, options, "pairs")
+        path = Path(target).expanduser()
+        rows = read_json_lines(path, [FIELDS], options.columns)
+        _check(path, rows)
+        causal = predicts_next(lens)
+        sentences = encode(lens, rows, causal, longest_input(lens, options.max_length))
+        facts = {
+            "kind": "pairs",
+            "path": str(path),
+            "sha256": file_sha256([path]),
+            "examples": len(rows),
+            "example": "pair of sentences",
+            "scored_tokens": sum(len(sentence.scored) for sentence in sentences),
+            "score": "log-probability" if causal else "pseudo-log-likelihood",
+        }
+        if causal:
+            facts["context_token"] = context_token(lens)[1]
+        mask = None if causal else lens.tokenizer.mask_token_id
+        return cls(f"pairs:{path.name}", sentences, mask, lens.anatomy.stacks, facts, options)
+
+    def measure(self, lens: Lens) -> Array:
+        """Score both sentences of every pair.
+
+        Args:
+            lens: the model, whatever is ablated in it now.
+
+        Returns:
+            Whether the acceptable sentence is the more probable one (1 or 0; 0 if both are equally so), by
+            how many nats, and the log-probabilities of both, [pair, 4].
+        """
+        sums = torch.zeros(len(self.sentences), dtype=torch.float64)
+        with torch.inference_mode():
+            for _, owners, loss in self._scored(lens):
+                sums.index_add_(0, owners, -loss.double().cpu())
+        good, bad = sums.view(-1, 2).numpy().T
+        return np.column_stack([good > bad, good - bad, good, bad])
+
+    def losses(self, lens: Lens) -> Iterator[Lot]:
+        """Minus the margin of each pair, token by token.
+
+        Args:
+            lens: the model, whatever is changed in it now.
+
+        Yields:
+            Losses by inputs: tokens of acceptable sentences count as they are, those of others negatively.
+        """
+        for rows, owners, loss in self._scored(lens):
+            sign = 1 - 2 * (owners % 2)
+            yield Lot(rows // 2, owners // 2, loss * sign.to(loss))
+
+    def take(self, examples: Sequence[int]) -> Pairs:
+        """See `Benchmark.take`."""
+        sentences = [self.sentences[2 * example + side] for example in examples for side in (0, 1)]
+        scored = sum(len(sentence.scored) for sentence in sentences)
+        facts = {**self.facts, "examples": len(examples), "scored_tokens": scored}
+        return replace(self, sentences=sentences, facts=facts)
+
+    def _scored(self, lens: Lens) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """By batch: the sentence of each input, and the sentence and loss of each scored token."""
+        inputs = [(i, places) for i, one in enumerate(self.sentences) for places in self._passes(one)]
+        lengths = [len(self.sentences[i].ids) for i, _ in inputs]
+
+        def work(group: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+            batch = [inputs[index] for index in group]
+            ids = torch.tensor([self.sentences[i].ids[place] for i, places in batch for place in places])
+            rows = torch.tensor([row for row, (_, places) in enumerate(batch) for _ in places])
+            places = torch.tensor([place for _, places in batch for place in places])
+            owners = torch.tensor([i for i, _ in batch])
+            made = padded(lens, [self.sentences[i].ids for i, _ in batch])
+            if self.mask is None:
+                places -= 1  # what predicts a token stands before it
+            else:
+                made["input_ids"][rows.to(lens.device), places.to(lens.device)] = self.mask
+            return owners, owners[rows], predict(lens, made, rows, places, ids).loss
+
+        for _, found in run_batches(lens, lengths, work, self.options.batch_size, tokens_at_once(lens)):
+            yield found
+
+    def _passes(self, sentence: Sentence) -> list[tuple[int, ...]]:
+        """The scored places of each input that a sentence makes: all at once, or one at a time masked."""
+        return [sentence.scored] if self.mask is None else [(place,) for place in sentence.scored]
+
+
+def _check(path: Path, rows: Sequence[Row]) -> None:
+    for row in rows:
+        for name, text in zip(FIELDS, row.cells, strict=True):
+            if not text.strip():
+                raise InputError(f"{row.place}: expected a sentence in the field {name}, found nothing.")
+        if row.cells[0] == row.cells[1]:
+            raise InputError(
+                f"{row.place}: expected two sentences that differ, found the same one twice.",
+                "Correct the line.",
+            )
+    if len(rows) < MIN_EXAMPLES:
+        raise InputError(
+            f"{path}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
+        )

@@ -1,0 +1,179 @@
+"""``probe:TRAIN,TEST``: can labels still be read off a model's features?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headlens.benchmarks.batching import run_batches
+from headlens.benchmarks.confusion import Accuracy, MacroF1
+from headlens.benchmarks.embedding import embed, embed_batch
+from headlens.benchmarks.inputs import Options, longest_input
+from headlens.benchmarks.labelled import Labelled, below_chance, encode, listed, read_labelled
+from headlens.benchmarks.linear import Linear, fit, need_sklearn
+from headlens.benchmarks.lots import Lot
+from headlens.benchmarks.metrics import Array, Metric
+from headlens.errors import InputError
+from headlens.lens import Lens
+from headlens.runs import file_sha256
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A linear classifier that was fitted on the whole model's features, applied to those it has now.
+
+    Features are the mean of the last hidden states over all tokens, as in `similarity`; of an encoder-
+    decoder model the encoder alone is run. Of two texts the tokenizer's pair is read, without segment ids.
+    The classifier is fitted once, on TRAIN, when the benchmark is opened. Heads are then taken out under
+    it: it says how much of what the classifier reads depends on a head, not whether another classifier
+    could still find it.
+
+    Args:
+        name: how the user writes it.
+        ids: token ids of each text of TEST.
+        gold: class of each, a number in `labels`.
+        labels: those of TRAIN, sorted.
+        linear: the classifier.
+        stacks: stacks of attention that are run.
+        facts: what `run.json` says about it.
+        options: how it is run.
+    """
+
+    name: str
+    ids: Sequence[tuple[int, ...]]
+    gold: Sequence[int]
+    labels: Sequence[str]
+    linear: Linear
+    stacks: tuple[str, ...]
+    facts: Mapping[str, Any]
+    options: Options = field(default_factory=Options)
+    metrics: ClassVar[tuple[Metric, ...]] = (Accuracy(2), MacroF1(0, 1))
+
+    @classmethod
+    def open(cls, target: str, lens: Lens, options: Options) -> Probe:
+        """Read both files and fit the classifier, with the model as it is now.
+
+        Args:
+            target: paths of two .csv, .tsv or .jsonl files with the columns text (or text_a and text_b) and
+                label, a comma between them.
+            lens: the model that will be measured.
+            options: how to read and run it.
+
+        Returns:
+            The benchmark.
+
+        Raises:
+            InputError: a file is unfit, or TEST has a label that TRAIN lacks.
+        """
+        need_sklearn()
+        train_path, test_path = _paths(target)
+        train, test = (read_labelled(path, options.columns) for path in (train_path, test_path))
+        labels = sorted({example.label for example in train})
+        if len(labels) < 2:
+            raise InputError(
+                f"{train_path}: expected two labels or more, found {labels[0]!r} alone.",
+                "Check the label column.",
+            )
+        classes, gold = (_numbered(part, labels, train_path) for part in (train, test))
+        longest = longest_input(lens, options.max_length)
+        train_ids, ids = ([one.ids for one in encode(lens, part, longest)] for part in (train, test))
+        with torch.inference_mode():
+            features = embed(lens, train_ids, options.batch_size)
+        linear = fit(features.numpy(), classes)
+        right = linear.log_probabilities(features).argmax(dim=1) == torch.tensor(classes)
+        facts = {
+            "kind": "probe",
+            "path": f"{train_path},{test_path}",
+            "sha256": file_sha256([test_path]),
+            "train_sha256": file_sha256([train_path]),
+            "examples": len(test),
+            "example": "text" if len(test[0].texts) == 1 else "pair of texts",
+            "tokens": sum(map(len, ids)),
+            "train_examples": len(train),
+            "train_accuracy": round(float(right.double().mean()), 4),
+            "labels": labels,
+        }
+        encoder = ("encoder",) if lens.model.config.is_encoder_decoder else lens.anatomy.stacks
+        name = f"probe:{train_path.name},{test_path.name}"
+        return cls(name, ids, gold, labels, linear, encoder, facts, options)
+
+    def measure(self, lens: Lens) -> Array:
+        """Embed every text of TEST and classify it.
+
+        Args:
+            lens: the model, whatever is ablated in it now.
+
+        Returns:
+            The right class, the predicted one, whether they are the same (1 or 0), and the loss in nats,
+            [example, 4].
+        """
+        with torch.inference_mode():
+            log_p = self.linear.log_probabilities(embed(lens, self.ids, self.options.batch_size)).numpy()
+        gold, predicted = np.array(self.gold), log_p.argmax(axis=1)
+        loss = -log_p[np.arange(len(gold)), gold]
+        return np.column_stack([gold, predicted, gold == predicted, loss]).astype(np.float64)
+
+    def losses(self, lens: Lens) -> Iterator[Lot]:
+        """Cross-entropy of the right class.
+
+        Args:
+            lens: the model, whatever is changed in it now.
+
+        Yields:
+            Losses of some texts after another.
+        """
+
+        def work(group: list[int]) -> Tensor:
+            log_p = self.linear.log_probabilities(embed_batch(lens, [self.ids[index] for index in group]))
+            gold = torch.tensor([self.gold[index] for index in group], device=log_p.device)
+            return -log_p.gather(1, gold[:, None])[:, 0]
+
+        for group, loss in run_batches(lens, list(map(len, self.ids)), work, self.options.batch_size):
+            examples = torch.tensor(group)
+            yield Lot(examples, examples, loss)
+
+    def take(self, examples: Sequence[int]) -> Probe:
+        """See `Benchmark.take`; the classifier stays."""
+        ids = [self.ids[example] for example in examples]
+        facts = {**self.facts, "examples": len(ids), "tokens": sum(map(len, ids))}
+        return replace(self, ids=ids, gold=[self.gold[example] for example in examples], facts=facts)
+
+    def warn(self, baseline: Array) -> tuple[str, ...]:
+        """Say what looks wrong about the model without ablation.
+
+        Args:
+            baseline: per-example values without ablation.
+
+        Returns:
+            A sentence if the accuracy is below one over the number of labels.
+        """
+        return below_chance(self.name, self.metrics[0].value(baseline), len(self.labels))
+
+
+def _paths(target: str) -> tuple[Path, Path]:
+    parts = [part.strip() for part in target.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise InputError(
+            f"Expected probe:TRAIN,TEST, two files and one comma, found 'probe:{target}'.",
+            "Type for example probe:train.csv,test.csv.",
+        )
+    train, test = (Path(part).expanduser() for part in parts)
+    return train, test
+
+
+def _numbered(examples: Sequence[Labelled], labels: Sequence[str], train: Path) -> list[int]:
+    number = {label: index for index, label in enumerate(labels)}
+    for example in examples:
+        if example.label not in number:
+            raise InputError(
+                f"{example.place}: expected a label that occurs in {train}, found {example.label!r}; those "
+                f"are {listed(labels)}.",
+                "Correct the line, or add examples of it to the training file.",
+            )
+    return [number[example.label] for example in examples]

@@ -1,0 +1,119 @@
+"""What an ablation found, in a few lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from headlens.ablation.result import Sweep
+
+TOP = 5  # rows shown
+
+
+def ablation(result: Sweep) -> str:
+    """Write what a sweep found.
+
+    Args:
+        result: of any kind.
+
+    Returns:
+        The benchmark and its baseline, the rows that say most, and what they come to.
+    """
+    about = result.run["benchmark"]
+    baseline = "   ".join(f"{name} {value:.4f}" for name, value in result.run["baseline"].items())
+    lines = [f"{about['name']}, {about['examples']} examples", f"baseline: {baseline}", ""]
+    lines += _KINDS[result.kind](result)
+    if len(result.agreement):
+        lines += ["", "Rank correlation (Spearman) of methods of importance:"]
+        lines += [f"  {a} and {b}: {rho:.2f} over {n} heads" for a, b, rho, n in result.agreement.to_numpy()]
+    return "\n".join(lines)
+
+
+def _rows(result: Sweep, rows: pd.DataFrame) -> list[str]:
+    width = max(14, *(len(name) + 2 for name in rows["condition"])) if len(rows) else 14
+    name = result.metrics[0].name
+    lines = [f"{'removed':<{width}}{name:>16}{'change':>10}   {'95 % interval':<22}{'q':>8}"]
+    for row in rows.itertuples():
+        interval = f"{row.ci_low:+.4f} to {row.ci_high:+.4f}"
+        numbers = f"{row.value:>16.4f}{row.delta:>+10.4f}   {interval:<22}{row.q_value:>8.2g}"
+        lines.append(f"{row.condition:<{width}}{numbers}")
+    return lines
+
+
+def _worst(result: Sweep) -> pd.DataFrame:
+    """The rows of the primary metric, largest loss first."""
+    rows = result.primary
+    sign = -1 if result.metrics[0].larger_is_better else 1
+    return rows.assign(loss=sign * rows["delta"]).sort_values("loss", ascending=False, kind="stable")
+
+
+def _each(result: Sweep) -> list[str]:
+    rows, name = _worst(result), result.metrics[0].name
+    effect = rows["q_value"] < 0.05
+    worse, better = (effect & (rows["loss"] > 0)).sum(), (effect & (rows["loss"] < 0)).sum()
+    lines = [*_rows(result, rows.head(TOP)), ""]
+    lines.append(f"Significant on {name} (q < 0.05), of {len(rows)} heads:")
+    lines.append(f"  {worse:>4} matter: without one of them it is worse")
+    lines.append(f"  {better:>4} harm: without one of them it is better")
+    lines.append(
+        f"The other {len(rows) - worse - better} could each go alone; that does not show that they have no "
+        "role: heads can stand in for each other (--sweep cumulative, only or tags tells)."
+    )
+    screened = result.run.get("importance", {}).get("gradient") and len(rows) < len(result.importance) / 2
+    if screened:
+        lines.append("Only the heads that rank first by the gradient were measured.")
+    return lines
+
+
+def _cumulative(result: Sweep) -> list[str]:
+    share = result.run["largest_share_without_significant_loss"]
+    method = result.importance["method"].iloc[0]
+    lines = [
+        f"{share:.0%} of the heads can go without a significant loss ({result.metrics[0].name}, q < 0.05),"
+    ]
+    lines.append(
+        f"the least important by {method} first, estimated on {result.run['importance_estimated_on']}."
+    )
+    return [*_rows(result, result.primary), "", *lines, *_controls(result)]
+
+
+def _only(result: Sweep) -> list[str]:
+    from headlens.ablation.best import best_of_layers
+
+    best = best_of_layers(result)
+    lines = ["One head kept in a layer, chosen on one half of the examples and measured on the other:"]
+    lines.append(f"{'layer':<14}{'kept':<14}{'change':>10}{'p':>10}")
+    for row in best.itertuples():
+        lines.append(f"{row.layer:<14}{row.kept:<14}{row.delta:>+10.4f}{row.p_value:>10.2g}")
+    return lines
+
+
+def _others(result: Sweep) -> list[str]:
+    return [*_rows(result, _worst(result)), *_controls(result)]
+
+
+def _controls(result: Sweep) -> list[str]:
+    rows = result.controls[result.controls["metric"] == result.metrics[0].name]
+    if not len(rows):
+        return []
+    lines = ["", "Against random sets with as many heads of each layer:"]
+    for row in rows.itertuples():
+        lines.append(
+            f"  {row.condition}: {row.value:.4f}; random {row.random_mean:.4f} "
+            f"({row.random_low:.4f} to {row.random_high:.4f}); as bad or worse: {row.at_least_as_bad:.0%} "
+            f"of {row.draws} and itself"
+        )
+    return lines
+
+
+_KINDS: Mapping[str, Callable[[Sweep], list[str]]] = {
+    "each": _each,
+    "cumulative": _cumulative,
+    "only": _only,
+    "layer": _others,
+    "tags": _others,
+    "set": _others,
+}
