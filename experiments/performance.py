@@ -9,20 +9,20 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 import pandas as pd
 import torch
 import transformers
+from ablating import ablation
+from timing import Row, compare, timed
 from torch import Tensor
 
 from headlens import passes
@@ -41,40 +41,7 @@ from headlens.text.inputs import Item, window_inputs
 T = TypeVar("T")
 
 LENGTH = 128  # tokens, where scorers are timed
-PARTS = ("memory", "capture", "scoring", "classify")
-
-
-class Row(NamedTuple):
-    """One line of the table: a ratio to `of`, or megabytes."""
-
-    part: str
-    what: str
-    value: float
-    of: str
-
-
-def clock() -> float:
-    """Seconds of this process; of the wall where several threads or a GPU work."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-        return time.perf_counter()
-    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Measure one call."""
-    start = clock()
-    work()
-    return clock() - start
-
-
-def compare(part: str, works: Mapping[str, Callable[[], object]], rounds: int) -> list[Row]:
-    """Let works take turns; each row is the median of a work over the first one in the same round."""
-    first = next(iter(works))
-    for work in works.values():
-        work()  # warm up
-    times = [{name: timed(work) for name, work in works.items()} for _ in range(rounds)]
-    return [Row(part, name, median(turn[name] / turn[first] for turn in times), first) for name in works]
+PARTS = ("memory", "capture", "scoring", "classify", "ablation")
 
 
 def forward(lens: Lens, inputs: Sequence[Mapping[str, Tensor]], name: str = "eager", **options: Any) -> None:
@@ -238,6 +205,8 @@ def main(
         rows += scoring(context, rounds)
     if "classify" in wanted:
         rows += whole(context, corpus)
+    if "ablation" in wanted:
+        rows += ablation(model)
     table = pd.DataFrame(rows)
     click.echo(table.to_string(index=False, float_format="{:.2f}".format))
     out.parent.mkdir(parents=True, exist_ok=True)

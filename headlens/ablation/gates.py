@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from tqdm import tqdm
 
 from headlens.ablation.gating import differentiating, loss_without, shared
 from headlens.benchmarks.base import Differentiable
+from headlens.benchmarks.batching import until_it_fits
 from headlens.benchmarks.metrics import Array
 from headlens.errors import InputError
 from headlens.heads import Head
@@ -151,9 +153,8 @@ def _steps(
     for _ in range(fit.steps):
         gates = draw(place, generator)
         part = cast(Differentiable, benchmark.take(next(drawn)))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            slope = _slope(lens, part, heads, gates.detach())
-        if torch.isfinite(slope).all():  # some examples alone have no loss, such as pairs of equal score
+        slope = until_it_fits(lens, partial(_slope, lens, part, heads, gates.detach()))
+        if torch.isfinite(slope).all():  # a sample of gates may leave no finite loss
             adam.zero_grad()
             (gates @ slope / abs(price) + math.copysign(1, price) * open_probability(place).sum()).backward()  # type: ignore[no-untyped-call]
             adam.step()

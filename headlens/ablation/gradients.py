@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from headlens.ablation.gating import RowGates, differentiating
 from headlens.benchmarks.base import Differentiable
+from headlens.benchmarks.batching import until_it_fits
 from headlens.benchmarks.metrics import Array
 from headlens.heads import Head
 from headlens.lens import Lens
@@ -30,12 +31,16 @@ def per_example(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], ga
     Returns:
         dL(x)/dxi_h, [example, head].
     """
-    gates = RowGates(heads, gate)
-    with differentiating(lens, gates.edit):
-        sums = torch.zeros(int(benchmark.facts["examples"]), len(heads), dtype=torch.float64)
-        for lot in benchmark.losses(lens):
-            sums.index_add_(0, lot.owners.cpu(), gates.gradients(lot))
-    return sums.numpy()
+
+    def work() -> Array:
+        gates = RowGates(heads, gate)
+        with differentiating(lens, gates.edit):
+            sums = torch.zeros(int(benchmark.facts["examples"]), len(heads), dtype=torch.float64)
+            for lot in benchmark.losses(lens):
+                sums.index_add_(0, lot.owners.cpu(), gates.gradients(lot))
+        return sums.numpy()
+
+    return until_it_fits(lens, work)
 
 
 def integrated(

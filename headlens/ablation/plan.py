@@ -28,7 +28,8 @@ class Plan:
         order: how importance is estimated, names in `ORDERS`; *cumulative* goes by the first.
         step: share of heads that *cumulative* takes out at each step, 0..1.
         draws: random sets that *tags* and *cumulative* hold each of theirs against.
-        screen: *each* measures only the so many heads that rank first by the gradient; None measures all.
+        screen: *each* measures only the so many heads that rank first by the first `order` (by the gradient
+            if there is none); None measures all.
         tagged_by: run directory of `classify` whose tags *tags* takes heads from.
         permutations: how many orders *shapley* removes heads in.
         normalise: "layer" divides gradient importance by its layer's norm.

@@ -65,12 +65,12 @@ def study(
     if plan.sweep == "cumulative":
         return _by_halves(lens, benchmark, choice, plan, units)
     order = tuple(name for name in plan.order if (plan.sweep, name) != ("each", "each"))
-    if plan.screen is not None and "gradient" not in order:
-        order = ("gradient", *order)
+    if plan.screen is not None and not order:
+        order = ("gradient",)
     if plan.sweep == "tags" and plan.tagged_by is not None:
         choice = replace(choice, tagged=_tagged(lens, heads, plan))
     found = estimates(lens, benchmark, heads, replace(plan, order=order), units)
-    chosen = _screened(found, plan.screen) if plan.screen is not None else heads
+    chosen = _screened(found[0], plan.screen) if plan.screen is not None else heads
     conditions = tuple(SWEEPS[plan.sweep](replace(choice, heads=chosen)))
     tests = sum(not one.control_of for one in conditions)
     said = f"all {benchmark.facts['examples']} examples"
@@ -90,11 +90,10 @@ def _by_halves(lens: Lens, benchmark: Benchmark, choice: Choice, plan: Plan, uni
     return Study(second, conditions, tuple(found), said, choice.heads, tests)
 
 
-def _screened(found: list[Estimate], most: int) -> tuple[Head, ...]:
-    """The heads that rank first by the gradient, in model order."""
-    gradient = next(one for one in found if one.method == "gradient")
-    places = np.argsort(-gradient.values, kind="stable")[:most]
-    return tuple(gradient.heads[place] for place in sorted(places))
+def _screened(found: Estimate, most: int) -> tuple[Head, ...]:
+    """The heads that rank first, in model order."""
+    places = np.argsort(-found.values, kind="stable")[:most]
+    return tuple(found.heads[place] for place in sorted(places))
 
 
 def _tagged(lens: Lens, heads: tuple[Head, ...], plan: Plan) -> dict[str, tuple[Head, ...]]:

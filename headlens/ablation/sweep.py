@@ -63,7 +63,8 @@ def sweep(
             "random", or several of these; *cumulative* goes by the first.
         step: share of the heads that *cumulative* takes out at each step.
         draws: random sets that *cumulative* and *tags* hold each of theirs against.
-        screen: *each* measures only so many heads, those that rank first by the gradient.
+        screen: *each* measures only so many heads, those that rank first by the first order (by default the
+            gradient).
         tagged_by: run directory of `classify` that *tags* goes by.
         permutations: how many orders *shapley* removes heads in.
         normalise: "layer" divides gradient importance by its layer's L2 norm.

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 TOKENS_AT_ONCE = {"cpu": 4096}  # padding included; a CPU is no faster with more
 TOKENS_ELSEWHERE = 65536
+MOST_HALVINGS = 16
 _halved: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # model -> how often memory ran out
 
 
@@ -68,6 +69,35 @@ def run_batches(
             continue
         yield group, result[0]
         waiting = waiting[len(group) :]
+
+
+def until_it_fits(lens: Lens, work: Callable[[], T]) -> T:
+    """Do work that goes on after a batch has run, such as a backward pass; begin anew if memory runs out.
+
+    Args:
+        lens: the model.
+        work: runs batches through `run_batches`; each attempt begins with nothing done.
+
+    Returns:
+        What the work made.
+
+    Raises:
+        ModelError: memory does not suffice for one input.
+    """
+    for _ in range(MOST_HALVINGS):
+        done = []
+        try:
+            done.append(work())
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        if done:
+            return done[0]
+        _halve(lens)
+    raise ModelError(
+        "Memory does not suffice for one input.",
+        "Type a smaller --max-length, a smaller --dtype, or another --device.",
+    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:

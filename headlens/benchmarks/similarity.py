@@ -39,6 +39,7 @@ class Similarity:
         ids: token ids of each distinct text.
         pairs: indices of the two texts of each pair.
         gold: score of each pair.
+        standard: the same, less the mean over all pairs of the file, by their standard deviation.
         stacks: stacks of attention that are run.
         facts: what `run.json` says about it.
         options: how it is run.
@@ -48,6 +49,7 @@ class Similarity:
     ids: Sequence[Sequence[int]]
     pairs: Sequence[tuple[int, int]]
     gold: Array
+    standard: Array
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
     options: Options = field(default_factory=Options)
@@ -96,7 +98,8 @@ class Similarity:
         }
         stacks = lens.anatomy.stacks
         stacks = ("encoder",) if lens.model.config.is_encoder_decoder else stacks
-        return cls(f"similarity:{path.name}", ids, pairs, gold, stacks, facts, options)
+        standard = (gold - gold.mean()) / gold.std()
+        return cls(f"similarity:{path.name}", ids, pairs, gold, standard, stacks, facts, options)
 
     def measure(self, lens: Lens) -> Array:
         """Embed every distinct text once and compare the pairs.
@@ -114,9 +117,11 @@ class Similarity:
         return np.column_stack([cosine.numpy(), self.gold])
 
     def losses(self, lens: Lens) -> Iterator[Lot]:
-        """Minus the covariance of cosine and standardised gold, pair by pair.
+        """Minus the cosine times the standardised gold score, pair by pair.
 
-        The mean over pairs is minus Pearson's correlation times the standard deviation of the cosines.
+        The mean over all pairs of the file is minus their covariance: Pearson's correlation times the
+        standard deviation of the cosines. Scores are standardised over the file, also where only some of its
+        pairs are taken.
 
         Args:
             lens: the model, whatever is changed in it now.
@@ -124,7 +129,7 @@ class Similarity:
         Yields:
             Losses of some pairs after another.
         """
-        standard = torch.from_numpy((self.gold - self.gold.mean()) / self.gold.std())
+        standard = torch.from_numpy(self.standard)
         lengths = [2 * max(len(self.ids[side]) for side in pair) for pair in self.pairs]
 
         def work(group: list[int]) -> Lot:
@@ -150,6 +155,7 @@ class Similarity:
             ids=ids,
             pairs=[(number[left], number[right]) for left, right in pairs],
             gold=self.gold[list(examples)],
+            standard=self.standard[list(examples)],
             facts=facts,
         )
 

@@ -68,7 +68,7 @@ SPECS = (
     "--screen",
     type=click.IntRange(1),
     metavar="K",
-    help="Of each: measure the K heads that rank first by the gradient.",
+    help="Of each: measure the K heads that rank first by --order (by default the gradient).",
 )
 @click.option(
     "--from", "tagged_by", type=click.Path(path_type=Path), help="Run of headlens classify, for --sweep tags."

@@ -62,9 +62,9 @@ def _each(result: Sweep) -> list[str]:
         f"The other {len(rows) - worse - better} could each go alone; that does not show that they have no "
         "role: heads can stand in for each other (--sweep cumulative, only or tags tells)."
     )
-    screened = result.run.get("importance", {}).get("gradient") and len(rows) < len(result.importance) / 2
-    if screened:
-        lines.append("Only the heads that rank first by the gradient were measured.")
+    if len(rows) < (result.importance["method"] == "each").sum():
+        method = next(name for name in result.importance["method"] if name != "each")
+        lines.append(f"Only the heads that rank first by {method} were measured; q-values count all.")
     return lines
 
 

@@ -213,6 +213,16 @@ def test_screening_measures_the_heads_that_rank_first(tmp_path):
     assert some.agreement["n"].tolist() == [3]
 
 
+def test_screening_by_another_order(tmp_path):
+    lens = headlens.load(build("bert"), toy_tokenizer())
+    some = sweep(
+        lens, write_lines(tmp_path / "t.txt", 60), max_length=12, screen=2, order=("taylor", "gradient")
+    )
+    taylor = some.importance[some.importance["method"] == "taylor"]
+    first = taylor[taylor["rank"] <= 2]
+    assert [one.name for one in some.conditions] == [f"head {r.layer}.{r.head}" for r in first.itertuples()]
+
+
 def test_importance_by_several_methods(tmp_path):
     lens = headlens.load(build("bert").bert, toy_tokenizer())
     spec = write_pairs(tmp_path / "p.tsv", toy_pairs())

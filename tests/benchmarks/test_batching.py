@@ -7,8 +7,9 @@ import torch
 
 import headlens
 from families import build
+from headlens.ablation.gradients import per_example
 from headlens.benchmarks.base import open_benchmark
-from headlens.benchmarks.batching import run_batches
+from headlens.benchmarks.batching import run_batches, until_it_fits
 from headlens.benchmarks.inputs import Options
 from headlens.errors import ModelError
 from toytext import toy_pairs, toy_tokenizer, write_pairs
@@ -80,3 +81,39 @@ def test_a_benchmark_gives_the_same_values_when_memory_runs_out(tmp_path):
     with pytest.warns(UserWarning, match="Memory ran out"):
         values = open_benchmark(spec, model, Options()).measure(model)
     torch.testing.assert_close(values, expected, atol=1e-6, rtol=0)
+
+
+def test_memory_that_runs_out_on_the_way_back(tmp_path):
+    """Gradients are taken anew with smaller batches, and are those of any batch size."""
+    spec = write_pairs(tmp_path / "p.tsv", toy_pairs())
+    heads = lens().anatomy.heads
+    expected = per_example(lens(), open_benchmark(spec, lens()), heads)
+    model = lens()
+
+    def limited(gradient):
+        if len(gradient) > 6:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def hook(_, __, output):
+        if output.requires_grad:
+            output.register_hook(limited)
+
+    model.model.bert.embeddings.register_forward_hook(hook)
+    model.model.bert.encoder.layer[0].output.register_forward_hook(hook)
+    with pytest.warns(UserWarning, match="^Memory ran out; going on with smaller batches.$") as caught:
+        found = per_example(model, open_benchmark(spec, model), heads)
+    assert len(caught) == 1
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    with pytest.raises(RuntimeError, match="shapes"):
+        until_it_fits(model, lambda: (_ for _ in ()).throw(RuntimeError("shapes differ")))
+
+
+def test_memory_for_nothing_is_an_error(monkeypatch):
+    def work():
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with (
+        pytest.warns(UserWarning, match="Memory"),
+        pytest.raises(ModelError, match="Memory does not suf"),
+    ):
+        until_it_fits(lens(), work)

@@ -196,3 +196,23 @@ def test_length_limits(tmp_path):
     )
     with pytest.raises(ModelError, match="A benchmark needs the model's tokenizer, and there is none"):
         open_benchmark(write_pairs(tmp_path / "p.tsv", toy_pairs()), headlens.load(build("bert")))
+
+
+def test_losses_are_those_of_the_file_in_every_part(tmp_path):
+    lens = headlens.load(build("bert"), toy_tokenizer())
+    pairs = [(a, b, 1.0 if i < 4 else s) for i, (a, b, s) in enumerate(toy_pairs())]
+    benchmark = open_benchmark(write_pairs(tmp_path / "p.tsv", pairs), lens)
+
+    def losses(part):
+        found = np.zeros(part.facts["examples"])
+        with torch.no_grad():
+            for lot in part.losses(lens):
+                np.add.at(found, lot.examples.numpy(), lot.losses.numpy())
+        return found
+
+    cosine, gold = benchmark.measure(lens).T
+    whole = losses(benchmark)
+    np.testing.assert_allclose(whole, -cosine * (gold - gold.mean()) / gold.std(), atol=1e-6)
+    assert -whole.mean() == pytest.approx(np.corrcoef(cosine, gold)[0, 1] * cosine.std(), abs=1e-6)
+    np.testing.assert_allclose(losses(benchmark.take([7, 2])), whole[[7, 2]], atol=1e-6)
+    np.testing.assert_allclose(losses(benchmark.take([0, 1, 2])), whole[:3], atol=1e-6)  # of equal score

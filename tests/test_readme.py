@@ -1,0 +1,55 @@
+"""The programs of the README run as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import headlens
+from headlens.benchmarks.base import KINDS
+from headlens.scorers import SCORERS
+from real import need_minilm, smollm2
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def program(mark: str) -> str:
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), flags=re.DOTALL)
+    (found,) = [block for block in blocks if mark in block]
+    return found
+
+
+def test_a_tag_of_ones_own():
+    need_minilm()
+    space: dict = {}
+    try:
+        exec(program("class LastToken"), space)
+        scores = headlens.classify(headlens.load("minilm"), tags=["last-token"]).scores
+    finally:
+        SCORERS.pop("last-token", None)
+    assert set(scores["measure"]) == {"last-token"}
+    assert scores["score"].between(0, 1).all()
+
+
+def test_a_benchmark_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    colours = ["red", "blue", "grey", "black", "white", "brown"]
+    lines = [f"The {colour} {animal} barked at the moon." for colour in colours for animal in ("dog", "fox")]
+    (tmp_path / "lines.txt").write_text("\n".join(lines), "utf-8")
+    text = program("class LastWord").replace("model.gguf", smollm2()).replace('heads="0.*"', 'heads="0.0-1"')
+    space: dict = {}
+    try:
+        exec(text, space)
+    finally:
+        KINDS.pop("last-word", None)
+    table = space["result"].table
+    assert table["condition"].tolist() == ["head 0.0", "head 0.1"]
+    assert table["n"].tolist() == [12, 12]
+    assert table["baseline"].between(0, 5).all()
+
+
+@pytest.mark.parametrize("mark", ["class LastToken", "class LastWord", 'load("minilm")  # or'])
+def test_programs_are_formatted(mark):
+    assert max(map(len, program(mark).splitlines())) <= 110
