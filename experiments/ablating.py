@@ -25,12 +25,11 @@ from headlens.benchmarks.prediction import predict
 from headlens.heads import Head
 from headlens.lens import Lens, load
 
-SHAPES = {  # of BERT-base and GPT-2 small, with random weights
-    "encoder with a classification head": (
-        transformers.BertConfig,
-        transformers.BertForSequenceClassification,
+SHAPES: dict[str, Any] = {  # of BERT-base and GPT-2 small, with random weights
+    "encoder with a classification head": lambda: transformers.BertForSequenceClassification(
+        transformers.BertConfig()
     ),
-    "causal language-model loss": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
+    "causal language-model loss": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config()),
 }
 
 

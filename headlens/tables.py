@@ -78,10 +78,12 @@ def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = N
         RunError: the file cannot be written.
     """
     table = pd.DataFrame(frame, columns=None if columns is None else list(columns)).copy()
-    table.columns = pd.Index([_harmless(name) for name in table.columns])
+    # as objects: a string type would refuse a lone surrogate, which is written as its escape
+    table.columns = pd.Index([_harmless(name) for name in table.columns], dtype=object)
     for name in table.columns:
         if not pd.api.types.is_numeric_dtype(table[name]) and not pd.api.types.is_bool_dtype(table[name]):
-            table[name] = table[name].map(_harmless, na_action="ignore")
+            cells = [_harmless(cell) for cell in table[name]]
+            table[name] = pd.Series(cells, index=table.index, dtype=object)
     text = table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
     write_text(text, path)
 

@@ -59,7 +59,7 @@ def _each(result: Sweep) -> list[str]:
     lines.append(f"  {worse:>4} matter: without one of them it is worse")
     lines.append(f"  {better:>4} harm: without one of them it is better")
     lines.append(
-        f"The other {len(rows) - worse - better} could each go alone; that does not show that they have no "
+        f"The other {len(rows) - worse - better} could each go alone without a significant change; that does not show that they have no "
         "role: heads can stand in for each other (--sweep cumulative, only or tags tells)."
     )
     if len(rows) < (result.importance["method"] == "each").sum():

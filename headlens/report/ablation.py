@@ -1,23 +1,29 @@
-"""Figures of an ablation sweep."""
+"""The figures of an ablation sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from headlens.ablation.result import Sweep
-from headlens.benchmarks.metrics import Metric
-from headlens.errors import RunError
+from headlens.report.ablation_curve import pruning_figure
+from headlens.report.ablation_gates import gates_figure
+from headlens.report.ablation_groups import layers_figure, one_head_figure, tags_figure
+from headlens.report.ablation_heads import heads_figure, importance_figure, methods_of
+from headlens.report.ablation_methods import methods_figure
+from headlens.report.figures import figure_bytes
+from headlens.tables import write_bytes
 
-SIGNIFICANT = 0.05  # q-values below it
+KINDS: Mapping[str, tuple[str, Callable[[Sweep], Figure]]] = {
+    "each": ("heads", heads_figure),
+    "cumulative": ("pruning", pruning_figure),
+    "only": ("one-head-per-layer", one_head_figure),
+    "layer": ("layers", layers_figure),
+    "tags": ("tags", tags_figure),
+}
+"""The figure of each kind of sweep and its name; *set* is one change per metric, which needs no figure."""
 
 
 def figures(sweep: Sweep) -> list[tuple[str, Figure]]:
@@ -27,62 +33,23 @@ def figures(sweep: Sweep) -> list[tuple[str, Figure]]:
         sweep: of any kind.
 
     Returns:
-        Names and figures.
+        Names and figures: that of the kind, a map of every estimate of importance (``importance-METHOD``),
+        how methods agree (``methods``), and the roles that gates gave (``gates``).
     """
-    return [("heads", heads_figure(sweep))] if sweep.kind == "each" else []
-
-
-def heads_figure(sweep: Sweep) -> Figure:
-    """Draw what removing each head alone does to the primary metric: a map of layers and heads.
-
-    Colours are centred at 0; red is worse than without ablation, whichever way the metric points. A cell
-    with a dot is not significant (q >= 0.05); a grey cell was not measured.
-
-    Args:
-        sweep: of the kind `each`.
-
-    Returns:
-        The figure, a panel per stack.
-    """
-    metric = sweep.metrics[0]
-    heads = [(one.heads[0].stack, one.heads[0].layer, one.heads[0].head) for one in sweep.conditions]
-    table = pd.DataFrame(heads, columns=["stack", "layer", "head"])
-    table[["delta", "q_value"]] = sweep.primary[["delta", "q_value"]]
-    stacks = list(dict.fromkeys(table["stack"]))
-    n_layers, n_heads = int(table["layer"].max()) + 1, int(table["head"].max()) + 1
-    size = (max(4.5, 0.42 * n_heads * len(stacks) + 2.2), max(2.8, 0.36 * n_layers + 1.6))
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(stacks), squeeze=False)[0]
-    largest = np.nan_to_num(table["delta"].abs().max()) or 1.0
-    for axis, stack in zip(axes, stacks, strict=True):
-        _panel(axis, table[table["stack"] == stack], metric, float(largest))
-        if len(stacks) > 1:
-            axis.set_title(stack)
-    bar = figure.colorbar(axes[-1].images[0], ax=list(axes))
-    bar.set_label(f"change in {metric.label}\nwhen the head is removed")
-    figure.supxlabel("dot: not significant (q ≥ 0.05)", fontsize="small", x=0.02, ha="left")
-    return figure
-
-
-def _panel(axis: Axes, table: pd.DataFrame, metric: Metric, largest: float) -> None:
-    shape = (int(table["layer"].max()) + 1, int(table["head"].max()) + 1)
-    delta, q_value = np.full(shape, np.nan), np.full(shape, np.nan)  # [layer, head]
-    places = table["layer"].to_numpy(int), table["head"].to_numpy(int)
-    delta[places], q_value[places] = table["delta"], table["q_value"]
-    norm = TwoSlopeNorm(0.0, -largest, largest)
-    axis.imshow(delta, cmap="RdBu" if metric.larger_is_better else "RdBu_r", norm=norm, aspect="auto")
-    axis.set_facecolor("0.85")
-    layers, heads = np.nonzero(q_value >= SIGNIFICANT)
-    axis.scatter(heads, layers, s=10, color="0.25", edgecolors="white", linewidths=0.4)
-    axis.set_xlabel("head")
-    axis.set_ylabel("layer")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    drawn: list[tuple[str, Figure]] = []
+    if sweep.kind in KINDS and len(sweep.primary):
+        name, draw = KINDS[sweep.kind]
+        drawn.append((name, draw(sweep)))
+    drawn += [(f"importance-{method}", importance_figure(sweep, method)) for method in methods_of(sweep)]
+    if len(sweep.agreement):
+        drawn.append(("methods", methods_figure(sweep)))
+    if len(sweep.gates):
+        drawn.append(("gates", gates_figure(sweep)))
+    return drawn
 
 
 def save(figures: Sequence[tuple[str, Figure]], out: Path) -> list[Path]:
-    """Write figures into a run directory.
+    """Write figures into a run directory; the same bytes every time.
 
     Args:
         figures: names and figures.
@@ -94,14 +61,8 @@ def save(figures: Sequence[tuple[str, Figure]], out: Path) -> list[Path]:
     Raises:
         RunError: one cannot be written.
     """
-    folder = out / "figures"
     paths = []
     for name, figure in figures:
-        path = folder / f"{name}.png"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=150)
-        except OSError as error:
-            raise RunError(f"{path} cannot be written: {error.strerror}.", "Choose another --out.") from error
-        paths.append(path)
+        paths.append(out / "figures" / f"{name}.png")
+        write_bytes(figure_bytes(figure, ".png"), paths[-1])
     return paths
