@@ -23,7 +23,8 @@ from headlens.benchmarks.inputs import Options
 from headlens.benchmarks.metrics import Ratio
 from headlens.benchmarks.prediction import predict
 from headlens.heads import Head
-from headlens.lens import Lens, load
+from headlens.lens import Lens
+from headlens.opening import load
 
 SHAPES: dict[str, Any] = {  # of BERT-base and GPT-2 small, with random weights
     "encoder with a classification head": lambda: transformers.BertForSequenceClassification(

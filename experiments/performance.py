@@ -29,7 +29,8 @@ from headlens import passes
 from headlens.classification import classify, read_corpus
 from headlens.cli.classify import save
 from headlens.evidence import Settings, score_table
-from headlens.lens import Lens, load
+from headlens.lens import Lens
+from headlens.opening import load
 from headlens.reading import Reader
 from headlens.scorers import SCORERS
 from headlens.scorers.base import Context, Scorer

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from headlens.heads import Head as Head
     from headlens.heads import Site as Site
     from headlens.lens import Lens as Lens
-    from headlens.lens import load as load
     from headlens.maps import AttentionMaps as AttentionMaps
+    from headlens.opening import load as load
 
 __version__ = "0.1.0"
 
@@ -28,7 +28,7 @@ _HOMES = {
     "Site": "headlens.heads",
     "Sweep": "headlens.ablation.result",
     "classify": "headlens.classification",
-    "load": "headlens.lens",
+    "load": "headlens.opening",
     "sweep": "headlens.ablation.sweep",
 }
 __all__ = sorted(_HOMES)

@@ -12,7 +12,8 @@ import pandas as pd
 
 from headlens.errors import CorpusError, InputError
 from headlens.evidence import Settings, score_table
-from headlens.lens import Lens, load
+from headlens.lens import Lens
+from headlens.opening import load
 from headlens.passes import Reading, run_passes
 from headlens.scorers import SCORERS
 from headlens.scorers.base import Context, Scorer

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headlens.call import AttentionCall
 from headlens.dryrun import N_SOURCE, dry, run
 from headlens.errors import ModelError
-from headlens.interface import AttentionCall, route, uses_interface
+from headlens.interface import route, uses_interface
 from headlens.masks import LazyMask
 
 

@@ -11,7 +11,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICA
 from headlens.benchmarks.inputs import Options
 from headlens.benchmarks.labelled import Labelled, listed
 from headlens.errors import InputError, ModelError
-from headlens.lens import Lens, body_weights
+from headlens.lens import Lens
+from headlens.opening import body_weights
 
 _NUMBERED = re.compile(r"LABEL_\d+")  # what `transformers` calls labels that nobody named
 

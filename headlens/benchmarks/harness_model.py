@@ -12,7 +12,8 @@ from headlens.benchmarks.harness_tasks import quietly
 from headlens.benchmarks.inputs import Options, need_tokenizer
 from headlens.benchmarks.language_head import predicts_next
 from headlens.errors import ModelError
-from headlens.lens import Lens, body_weights
+from headlens.lens import Lens
+from headlens.opening import body_weights
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headlens.benchmarks.inputs import Options, need_tokenizer
 from headlens.errors import ModelError
-from headlens.lens import Lens, body_weights
+from headlens.lens import Lens
+from headlens.opening import body_weights
 
 
 def predicts_next(lens: Lens) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headlens.benchmarks.inputs import Options
 from headlens.errors import InputError, ModelError
-from headlens.lens import Lens, body_weights
+from headlens.lens import Lens
+from headlens.opening import body_weights
 
 
 def check_writer(lens: Lens, options: Options) -> None:

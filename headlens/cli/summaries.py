@@ -58,10 +58,11 @@ def _each(result: Sweep) -> list[str]:
     lines.append(f"Significant on {name} (q < 0.05), of {len(rows)} heads:")
     lines.append(f"  {worse:>4} matter: without one of them it is worse")
     lines.append(f"  {better:>4} harm: without one of them it is better")
-    lines.append(
-        f"The other {len(rows) - worse - better} could each go alone without a significant change; that does not show that they have no "
-        "role: heads can stand in for each other (--sweep cumulative, only or tags tells)."
-    )
+    rest = len(rows) - worse - better
+    lines += [
+        f"The other {rest} could each go alone without a significant change. That does not show that they have",
+        "no role: heads can stand in for each other, which --sweep cumulative, only or tags tells.",
+    ]
     if len(rows) < (result.importance["method"] == "each").sum():
         method = next(name for name in result.importance["method"] if name != "each")
         lines.append(f"Only the heads that rank first by {method} were measured; q-values count all.")

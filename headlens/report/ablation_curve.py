@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from headlens.ablation.result import Sweep
 from headlens.report.ablation_words import (
+    BETTER,
     WORSE,
     better_when,
     counted,
@@ -37,13 +38,13 @@ def pruning_figure(sweep: Sweep) -> InchFigure:
     method = str(sweep.importance["method"].iloc[0]) if len(sweep.importance) else "given"
     order = "in a random order" if method == "random" else f"the least important by {method} first"
     share = float(sweep.run["largest_share_without_significant_loss"])
-    n_keys = 7 if len(sweep.controls) else 5
+    n_keys = 6 + 2 * bool(len(sweep.controls)) + bool(rows["delta"].isna().any())
     key = KEY_LINE * math.ceil(n_keys / 2)
+    estimated = f"Importance was estimated on {sweep.run['importance_estimated_on']}. " * (method != "random")
     caption = (
         "The interval of each step is that of the change, placed at the value. "
-        f"Importance was estimated on {sweep.run.get('importance_estimated_on', 'other examples')}. "
-        "What can go ends before the first significant loss, also where a later step happens to be "
-        f"insignificant. {measured_on(sweep)}"
+        f"{estimated}What can go ends before the first significant loss, also where a later step happens to "
+        f"be insignificant. {measured_on(sweep)}"
     )
     figure, top = page(
         _finding(rows, share, n_heads, order), caption, (TWO_COLUMNS, key + ABOVE + HIGH + BELOW)
@@ -55,17 +56,21 @@ def pruning_figure(sweep: Sweep) -> InchFigure:
         _band(axes, sweep, start, n_heads, "random orders" if method == "random" else "random sets")
     _steps(axes, rows, n_heads, order)
     axes.axvline(
-        share, color=WORSE, linewidth=1.0, linestyle=":",
+        share, color=BETTER, linewidth=1.0, linestyle=":",
         label=f"largest share without a significant loss: {share:.0%}",
     )  # fmt: skip
     _frame(figure, axes, sweep, n_heads)
+    _key(figure, axes, top)
+    return figure
+
+
+def _key(figure: InchFigure, axes: Axes, top: float) -> None:
     width, height = figure.get_size_inches()
     figure.legend(
         *axes.get_legend_handles_labels(), loc="upper left", ncols=2, frameon=False, borderpad=0,
         bbox_to_anchor=(MARGIN / width, 1 - top / height), columnspacing=1.2, handletextpad=0.5,
         labelspacing=0.35, prop={"family": list(figure.families), "size": 7}, borderaxespad=0,
     )  # fmt: skip
-    return figure
 
 
 def _band(axes: Axes, sweep: Sweep, start: float, n_heads: int, what: str) -> None:

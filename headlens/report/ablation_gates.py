@@ -66,8 +66,8 @@ def gates_figure(sweep: Sweep) -> InchFigure:
     )
     caption = (
         "Gates were learned twice, with a cost and with a gain for open ones (causal head gating, Nam et al. "
-        "2025). How sure: the probability of what the role says about the gate. Heads that stand in for each "
-        f"other share their roles by chance. {estimated_on(sweep)}"
+        "2025). How sure: the probability of what the role says about the gate. Where heads stand in "
+        f"for each other, it is chance which of them stays open. {estimated_on(sweep)}"
     )
     figure, top = Grid(cells).draw(title, caption, STRIP_TOP + LINE * len(ROLES) + 0.06)
     for number, role in enumerate(ROLES):

@@ -67,7 +67,7 @@ class Scale:
         )
         bar.outline.set_visible(False)
         axes.minorticks_off()
-        axes.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks], fontsize=7, **figure.style)
+        axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks], fontsize=7, **figure.style)
         axes.tick_params(length=2, pad=2)
         axes.set_xlabel(self.label, fontsize=8, labelpad=2, loc="left", **figure.style)
 

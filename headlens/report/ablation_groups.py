@@ -79,7 +79,7 @@ def tags_figure(sweep: Sweep) -> InchFigure:
     rows = rows.assign(stack="", label=labels)
     mine = sweep.controls[sweep.controls["metric"] == metric.name].set_index("condition")
     shares = mine["at_least_as_bad"].astype(float).reindex(rows["condition"]).to_numpy()
-    said = ["not known" if np.isnan(share) else f"{share:.0%}" for share in shares]
+    said = ["not known" if np.isnan(share) else f"{share:.1%}" for share in shares]
     columns = [("as bad or worse", said), ("change", _changes(rows))]
     worse = np.array(verdicts(metric, rows)) == "worse"
     beyond = int((worse & (shares < SIGNIFICANT)).sum())

@@ -55,10 +55,9 @@ def methods_figure(sweep: Sweep) -> InchFigure:
         rho, ax=axes, vmin=-1, vmax=1, cmap="RdBu", cbar=False, annot=True, fmt=".2f", linewidths=1,
         annot_kws={"fontsize": 7, **figure.style}, xticklabels=beside, yticklabels=below,
     )  # fmt: skip
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_tick_params(length=0, pad=3)
-        for text in axis.get_ticklabels():
-            text.set(fontsize=7, rotation=0, **figure.style)
+    axes.tick_params(length=0, pad=3)
+    for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        text.set(fontsize=7, rotation=0, **figure.style)
     return figure
 
 

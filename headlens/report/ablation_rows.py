@@ -18,7 +18,7 @@ from headlens.report.pages import INSIDE, TWO_COLUMNS, page
 from headlens.report.parts import MARGIN
 
 ROW, DOTTED_ROW = 0.19, 0.27  # inches
-KEY, ABOVE, BELOW, GAP, HEADING = 0.24, 0.2, 0.42, 0.14, 0.22  # inches
+KEY, ABOVE, BELOW, GAP, HEADING = 0.24, 0.2, 0.42, 0.14, 0.08  # inches
 SIZE = 7  # points
 Places = NDArray[np.intp]
 Columns = Sequence[tuple[str, Sequence[str]]]
@@ -133,7 +133,7 @@ class Rows:
         entries = [(look, "D" if self.dots else "s") for name, look in VERDICTS.items() if name in judged]
         entries += [(("black", "95 % interval"), "_")]
         entries += [(("0.6", "random sets"), ".")] * bool(self.dots)
-        left = 0.05
+        left = 0.08
         for (colour, text), shape in entries:
             axes.plot([left], [0.5], shape, color=colour, markersize=6, markeredgewidth=1.1 * (shape == "_"))
             axes.text(left + 0.09, 0.5, text, fontsize=SIZE, va="center_baseline", **figure.style)

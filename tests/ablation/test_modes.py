@@ -157,7 +157,7 @@ def test_uniform_in_blocks_is_uniform(monkeypatch):
     inputs = batch(lens.model)
     with lens.ablate("*.2", "uniform"):
         whole = logits(lens, inputs)
-        monkeypatch.setattr("headlens.interface.UNIFORM_CELLS", 40)
+        monkeypatch.setattr("headlens.call.UNIFORM_CELLS", 40)
         torch.testing.assert_close(logits(lens, inputs), whole)
 
 

@@ -72,8 +72,8 @@ def test_what_a_run_says(model, spec, tmp_path):
     assert lines[10] == "Significant on spearman (q < 0.05), of 8 heads:"
     assert lines[11].strip() == f"{worse} matter: without one of them it is worse"
     assert lines[12].strip() == f"{effect - worse} harm: without one of them it is better"
-    assert lines[13].startswith(f"The other {8 - effect} could each go alone without a significant change; ")
-    assert lines[14] == f"Written to {out}: ablation.csv, importance.csv, figures/heads.png, run.json"
+    assert lines[13].startswith(f"The other {8 - effect} could each go alone without a significant change. ")
+    assert lines[15] == f"Written to {out}: ablation.csv, importance.csv, figures/heads.png, run.json"
 
 
 def test_the_sample_is_named_and_the_same_command_goes_on(model, tmp_path):
