@@ -157,6 +157,21 @@ class Seam(ABC):
         with self._entry(self._supplies, supply):
             yield
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Run the model as it is while the block lasts, whatever is open around it.
+
+        Yields:
+            Nothing.
+        """
+        with self._lock, _eval_mode(self._model):
+            kept = self._watches, self._edits, self._supplies
+            self._watches, self._edits, self._supplies = [], [], []
+            try:
+                yield
+            finally:
+                self._watches, self._edits, self._supplies = kept
+
     @abstractmethod
     def skip(self, sites: Sequence[Site]) -> None:
         """Count sites as run that a pass leaves out.

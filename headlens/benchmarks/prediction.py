@@ -120,7 +120,7 @@ def _tried(lens: Lens) -> str | None:
 
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        stack.enter_context(lens.observe(lambda site, block: None, sites=()))  # in eval mode
+        stack.enter_context(lens.seam.alone())
         for path, module in model.named_modules():
             if path:
                 stack.callback(module.register_forward_hook(note(path)).remove)
@@ -131,6 +131,7 @@ def _tried(lens: Lens) -> str | None:
     places = [len(whole) - 1, 0]
     with (
         torch.no_grad(),
+        lens.seam.alone(),
         _returning(model.get_submodule(path), outputs, outputs.last_hidden_state[0, places]),
     ):
         try:

@@ -75,3 +75,21 @@ def test_an_exception_leaves_the_body_as_it_was():
     handle.remove()
     assert not any("forward" in vars(module) for module in lens.model.modules())
     assert no_cache(lens) == {"use_cache": False}
+
+
+def test_the_trial_is_seen_by_nobody():
+    """The few tokens on which the head is tried belong to no benchmark."""
+    lens = headlens.load(build("gpt2"), toy_tokenizer((), mask=False))
+    lens.model.train()
+    seen = []
+
+    def note(site, output):
+        seen.append(tuple(output.shape[:2]))
+        return torch.zeros_like(output)
+
+    with torch.no_grad(), lens.edit(note), lens.observe(lambda site, block: seen.append("observed")):
+        assert body_of(lens) is not None
+        assert seen == []
+        lens.model(**batch(lens.model))
+    assert seen == ["observed", (3, 11)] * 2
+    assert lens.model.training
