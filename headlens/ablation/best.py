@@ -7,7 +7,7 @@ import pandas as pd
 
 from headlens.ablation.compare import paired_p
 from headlens.ablation.result import Sweep
-from headlens.statistics import draws
+from headlens.statistics import benjamini_hochberg, draws
 
 
 def best_of_layers(sweep: Sweep, seed: int = 0) -> pd.DataFrame:
@@ -22,7 +22,7 @@ def best_of_layers(sweep: Sweep, seed: int = 0) -> pd.DataFrame:
 
     Returns:
         A row per layer: layer, kept (the head), delta of the primary metric, its 95 % interval ci_low and
-        ci_high, p_value; over the second half alone.
+        ci_high, p_value, and q_value over the layers; over the second half alone.
     """
     metric = sweep.metrics[0]
     order = np.random.default_rng(seed).permutation(len(sweep.baseline))
@@ -44,4 +44,5 @@ def best_of_layers(sweep: Sweep, seed: int = 0) -> pd.DataFrame:
         delta = metric.value(values) - metric.value(base)
         p_value = paired_p(metric, values, base) if np.isfinite(delta) else np.nan
         rows.append((layer, best.removeprefix("only head "), delta, low, high, p_value))
-    return pd.DataFrame(rows, columns=["layer", "kept", "delta", "ci_low", "ci_high", "p_value"])
+    table = pd.DataFrame(rows, columns=["layer", "kept", "delta", "ci_low", "ci_high", "p_value"])
+    return table.assign(q_value=benjamini_hochberg(table["p_value"].to_numpy(np.float64)))

@@ -22,6 +22,10 @@ STEPS = [
         "Which heads matter: each is taken out in turn.",
         ["ablate", "minilm", "--overwrite", "--out", "ablate"],
     ),
+    (
+        "How many heads the model can do without, held against random ones.",
+        ["ablate", "minilm", "--sweep", "cumulative", "--step", "20%", "--overwrite", "--out", "pruning"],
+    ),
 ]
 
 
@@ -39,7 +43,7 @@ STEPS = [
 def command(ctx: click.Context, out: Path, quiet: bool) -> None:
     """Run describe, view, classify and ablate on minilm with the bundled English sample.
 
-    Needs no network and about a minute. Every command is printed as you would type it.
+    Needs no network and one to two minutes. Every command is printed as you would type it.
     """
     for number, (title, arguments) in enumerate(STEPS, 1):
         typed = [str(out / word) if before == "--out" else word for before, word in _pairs(arguments)]
@@ -55,6 +59,7 @@ def command(ctx: click.Context, out: Path, quiet: bool) -> None:
         ("all-heads.png", "every head of the model on one sentence"),
         ("classify/tags.csv", "what each head was found to do; classify/scores.csv has all numbers"),
         ("ablate/figures/heads.png", "how much each head matters; ablate/ablation.csv has all numbers"),
+        ("pruning/figures/pruning.png", "how many heads can go; pruning/controls.csv has the random ones"),
     ):
         click.echo(f"  {out / name}  {what}")
     click.echo(

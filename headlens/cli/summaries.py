@@ -60,8 +60,8 @@ def _each(result: Sweep) -> list[str]:
     lines.append(f"  {better:>4} harm: without one of them it is better")
     rest = len(rows) - worse - better
     lines += [
-        f"The other {rest} could each go alone without a significant change. That does not show that they have",
-        "no role: heads can stand in for each other, which --sweep cumulative, only or tags tells.",
+        f"The other {rest} could each go alone without a significant change. That does not show that they",
+        "have no role: heads can stand in for each other, which --sweep cumulative, only or tags tells.",
     ]
     if len(rows) < (result.importance["method"] == "each").sum():
         method = next(name for name in result.importance["method"] if name != "each")
@@ -86,9 +86,9 @@ def _only(result: Sweep) -> list[str]:
 
     best = best_of_layers(result)
     lines = ["One head kept in a layer, chosen on one half of the examples and measured on the other:"]
-    lines.append(f"{'layer':<14}{'kept':<14}{'change':>10}{'p':>10}")
+    lines.append(f"{'layer':<14}{'kept':<14}{'change':>10}{'q':>10}")
     for row in best.itertuples():
-        lines.append(f"{row.layer:<14}{row.kept:<14}{row.delta:>+10.4f}{row.p_value:>10.2g}")
+        lines.append(f"{row.layer:<14}{row.kept:<14}{row.delta:>+10.4f}{row.q_value:>10.2g}")
     return lines
 
 

@@ -11,7 +11,6 @@ from headlens.benchmarks.metrics import Array
 from headlens.report.ablation_rows import Rows
 from headlens.report.ablation_words import counted, losses, measured_on, verdicts
 from headlens.report.figures import InchFigure
-from headlens.statistics import benjamini_hochberg
 
 
 def layers_figure(sweep: Sweep) -> InchFigure:
@@ -46,7 +45,6 @@ def one_head_figure(sweep: Sweep) -> InchFigure:
     best = best_of_layers(sweep)
     parts = [layer.rpartition(".") for layer in best["layer"]]
     best = best.assign(
-        q_value=benjamini_hochberg(best["p_value"].to_numpy(np.float64)),
         stack=[stack for stack, _, _ in parts],
         label=[
             f"layer {layer}: {kept} kept" for (_, _, layer), kept in zip(parts, best["kept"], strict=True)

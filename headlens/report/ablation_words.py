@@ -84,7 +84,7 @@ def losses(metric: Metric, delta: pd.Series) -> Array:
     """
     found = delta.to_numpy(np.float64)
     found = np.where(np.isfinite(found), found, np.nan)
-    return found if metric.larger_is_better else found
+    return 0.0 - found if metric.larger_is_better else found
 
 
 def verdicts(metric: Metric, table: pd.DataFrame) -> list[str]:
