@@ -108,6 +108,8 @@ def _facts(
         facts["importance"] = {one.method: one.facts for one in study.found}
         facts["importance_estimated_on"] = study.estimated_on
         facts["importance_agreement"] = agreed.to_dict("records")
+    if study.measured_examples:
+        facts["measured_examples"] = list(study.measured_examples)
     if plan.sweep == "cumulative":
         ordered = [one.name for one in study.conditions if not one.control_of]
         primary = (table["metric"] == benchmark.metrics[0].name) & table["condition"].isin(ordered)

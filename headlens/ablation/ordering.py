@@ -35,6 +35,23 @@ def halves(benchmark: Benchmark, seed: int) -> tuple[Benchmark, Benchmark]:
     Raises:
         InputError: it has too few examples.
     """
+    first, second = half_numbers(benchmark, seed)
+    return benchmark.take(first), benchmark.take(second)
+
+
+def half_numbers(benchmark: Benchmark, seed: int) -> tuple[list[int], list[int]]:
+    """Draw which examples are in which half.
+
+    Args:
+        benchmark: what is split.
+        seed: of the split.
+
+    Returns:
+        Numbers of examples, from 0, in order; none is in both.
+
+    Raises:
+        InputError: it has too few examples.
+    """
     n = int(benchmark.facts["examples"])
     if n < 2 * MIN_EXAMPLES:
         raise InputError(
@@ -43,8 +60,7 @@ def halves(benchmark: Benchmark, seed: int) -> tuple[Benchmark, Benchmark]:
             "Give a longer file, or choose another sweep.",
         )
     order = np.random.default_rng(seed).permutation(n)
-    first, second = sorted(order[: n // 2].tolist()), sorted(order[n // 2 :].tolist())
-    return benchmark.take(first), benchmark.take(second)
+    return sorted(order[: n // 2].tolist()), sorted(order[n // 2 :].tolist())
 
 
 def estimates(

@@ -68,7 +68,9 @@ class Plan:
             if order not in ORDERS:
                 raise InputError(f"There is no order {order!r}.", f"Choose one of: {', '.join(ORDERS)}.")
         if not 0 < self.step <= 1:
-            raise InputError(f"Expected a step of 0 to 100 %, found {self.step:.0%}.", "Type --step 10%.")
+            raise InputError(
+                f"Expected a step above 0 and up to 100 %, found {self.step:.0%}.", "Type --step 10%."
+            )
         if self.sweep in ("tags", "cumulative") and self.draws < 2:
             raise InputError(f"Expected 2 random sets or more, found {self.draws}.", f"Type --draws {DRAWS}.")
         if self.sweep == "tags" and self.tagged_by is None:

@@ -14,7 +14,7 @@ from headlens.ablation.conditions import Condition
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.tables import ABLATION, AGREEMENT, CONTROLS, GATES, IMPORTANCE
 
-SIGNIFICANT = 0.05  # q-values below it
+SIGNIFICANT = 0.05  # q-values below it speak for an effect, p-values below it against "no loss"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,8 @@ def tabulate(
     """Lay out comparisons as `ablation.csv`.
 
     `removed` names heads with their stack: a spreadsheet that reads ``4.10`` as the number 4.1 still has it.
-    Random sets have no q-value: they are what others are held against.
+    Random sets have no q-value: they are what others are held against. `no_significant_loss` goes by the
+    p-value as it is: correcting it for many tests would make it easier to claim that nothing is lost.
 
     Args:
         conditions: in order.
@@ -87,7 +88,7 @@ def tabulate(
             one, place = found[condition.name]
             q_value = np.nan if condition.control_of else one.q_value[place]
             lost = one.delta[place] < 0 if metric.larger_is_better else one.delta[place] > 0
-            certain = (one.p_value[place] if condition.control_of else q_value) < SIGNIFICANT
+            certain = one.p_value[place] < SIGNIFICANT
             rows.append(
                 (
                     condition.name, kind, mode, " ".join(map(str, condition.heads)), len(condition.heads),

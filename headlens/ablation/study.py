@@ -8,7 +8,7 @@ import numpy as np
 
 from headlens.ablation.conditions import SWEEPS, Choice, Condition
 from headlens.ablation.estimates import Estimate
-from headlens.ablation.ordering import default_order, estimates, halves, removal_order
+from headlens.ablation.ordering import default_order, estimates, half_numbers, halves, removal_order
 from headlens.ablation.plan import Plan
 from headlens.ablation.tagged import tagged_heads
 from headlens.ablation.units import Units
@@ -26,7 +26,8 @@ class Study:
         benchmark: what conditions are measured on.
         conditions: in the order of the tables.
         found: estimates of importance, by method.
-        estimated_on: how many examples they rest on, and which.
+        estimated_on: how many examples they rest on, in words.
+        measured_examples: numbers of the examples that conditions are measured on, where not all are.
         heads: the heads in question.
         tests: how many conditions were in question; more than there are where heads were screened.
     """
@@ -37,6 +38,7 @@ class Study:
     estimated_on: str
     heads: tuple[Head, ...]
     tests: int
+    measured_examples: tuple[int, ...] = ()
 
 
 def study(
@@ -81,13 +83,14 @@ def study(
 
 def _by_halves(lens: Lens, benchmark: Benchmark, choice: Choice, plan: Plan, units: Units | None) -> Study:
     first, second = halves(benchmark, plan.options.seed)
+    _, numbers = half_numbers(benchmark, plan.options.seed)
     order = plan.order or default_order(benchmark)
     found = estimates(lens, first, choice.heads, replace(plan, order=order), units)
     choice = replace(choice, order=removal_order(found[0]), random=order[0] == "random")
     conditions = tuple(SWEEPS[plan.sweep](choice))
     said = f"a random half, {first.facts['examples']} examples, and measured on the other"
     tests = sum(not one.control_of for one in conditions)
-    return Study(second, conditions, tuple(found), said, choice.heads, tests)
+    return Study(second, conditions, tuple(found), said, choice.heads, tests, tuple(numbers))
 
 
 def _screened(found: Estimate, most: int) -> tuple[Head, ...]:

@@ -146,5 +146,8 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    if value is None:
+        return "not given"
+    plain = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    text = (", ".join(value) or "not given") if plain else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -136,9 +136,9 @@ class Correlation:
     larger_is_better: bool = True
 
     def value(self, values: Array) -> float:
-        """See `Metric.value`; NaN where a column is constant."""
+        """See `Metric.value`; NaN where a column is constant, up to rounding."""
         left, right = values[:, 0], values[:, 1]
-        if np.ptp(left) == 0 or np.ptp(right) == 0:
+        if _constant(left) or _constant(right):
             return float("nan")
         if self.ranked:
             return float(stats.spearmanr(left, right).statistic)
@@ -169,6 +169,11 @@ class Correlation:
                 influence + _moved(left, (zv - r * zu) / u.std()) + _moved(right, (zu - r * zv) / v.std())
             )
         return r, influence / n
+
+
+def _constant(column: Array) -> bool:
+    """Whether a column has nothing to correlate: its values differ by no more than float32 rounds."""
+    return bool(np.ptp(column) <= 1e-6 * np.abs(column).max())
 
 
 def _moved(column: Array, slope: Array) -> Array:

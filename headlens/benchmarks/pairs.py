@@ -44,7 +44,8 @@ class Pairs:
     alone, and its log-probabilities are added up. It misleads for words of several tokens, which give
     each other away.
 
-    Sums are not divided by length: of two sentences of unequal length the shorter one has an advantage.
+    Sums are not divided by length: of two sentences of unequal length the shorter one has an advantage. A
+    tie counts as wrong; two sentences that are the same to the tokenizer tie exactly.
 
     Args:
         name: how the user writes it.
@@ -97,6 +98,7 @@ class Pairs:
             "scored_tokens": sum(len(sentence.scored) for sentence in sentences),
             "score": "log-probability" if causal else "pseudo-log-likelihood",
         }
+        facts["same_to_the_tokenizer"] = len(_same(sentences))
         if causal:
             facts["context_token"] = context_token(lens)[1]
         mask = None if causal else lens.tokenizer.mask_token_id
@@ -116,7 +118,9 @@ class Pairs:
         with torch.inference_mode():
             for _, owners, loss in self._scored(lens):
                 sums.index_add_(0, owners, -loss.double().cpu())
-        good, bad = sums.view(-1, 2).numpy().T
+        good, bad = sums.view(-1, 2).numpy().T.copy()
+        same = _same(self.sentences)
+        bad[same] = good[same]  # whatever batches they were in
         return np.column_stack([good > bad, good - bad, good, bad])
 
     def losses(self, lens: Lens) -> Iterator[Lot]:
@@ -137,7 +141,25 @@ class Pairs:
         sentences = [self.sentences[2 * example + side] for example in examples for side in (0, 1)]
         scored = sum(len(sentence.scored) for sentence in sentences)
         facts = {**self.facts, "examples": len(examples), "scored_tokens": scored}
+        facts["same_to_the_tokenizer"] = len(_same(sentences))
         return replace(self, sentences=sentences, facts=facts)
+
+    def warn(self, baseline: Array) -> tuple[str, ...]:
+        """Say what looks wrong about the model without ablation.
+
+        Args:
+            baseline: per-example values without ablation.
+
+        Returns:
+            A sentence if the tokenizer cannot tell some pairs apart.
+        """
+        same = self.facts["same_to_the_tokenizer"]
+        if not same:
+            return ()
+        return (
+            f"{same} of the {self.facts['examples']} pairs of {self.name} are the same to the tokenizer (an "
+            "unknown word?), and count as wrong whatever is ablated.",
+        )
 
     def _scored(self, lens: Lens) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """By batch: the sentence of each input, and the sentence and loss of each scored token."""
@@ -163,6 +185,11 @@ class Pairs:
     def _passes(self, sentence: Sentence) -> list[tuple[int, ...]]:
         """The scored places of each input that a sentence makes: all at once, or one at a time masked."""
         return [sentence.scored] if self.mask is None else [(place,) for place in sentence.scored]
+
+
+def _same(sentences: Sequence[Sentence]) -> list[int]:
+    """The pairs of which both sentences have the same tokens."""
+    return [i for i in range(len(sentences) // 2) if sentences[2 * i] == sentences[2 * i + 1]]
 
 
 def _check(path: Path, rows: Sequence[Row]) -> None:

@@ -143,6 +143,22 @@ class Similarity:
         for _, lot in run_batches(lens, lengths, work, size and max(1, size // 2)):
             yield lot
 
+    def warn(self, baseline: Array) -> tuple[str, ...]:
+        """Say what looks wrong about the model without ablation.
+
+        Args:
+            baseline: per-example values without ablation.
+
+        Returns:
+            A sentence if all cosines are the same.
+        """
+        if np.isfinite(self.metrics[0].value(baseline)):
+            return ()
+        return (
+            f"Without ablation all cosines of {self.name} are {baseline[0, 0]:.4f}: there is nothing to "
+            "correlate. Check that the two texts of a pair differ.",
+        )
+
     def take(self, examples: Sequence[int]) -> Similarity:
         """See `Benchmark.take`."""
         pairs = [self.pairs[example] for example in examples]

@@ -32,6 +32,19 @@ def ablation(result: Sweep) -> str:
     return "\n".join(lines)
 
 
+def counted(number: int, name: str) -> str:
+    """Write a number with what it counts: ``1 head``, ``2 heads``.
+
+    Args:
+        number: how many.
+        name: of one.
+
+    Returns:
+        Both.
+    """
+    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
+
+
 def _rows(result: Sweep, rows: pd.DataFrame) -> list[str]:
     width = max(14, *(len(name) + 2 for name in rows["condition"])) if len(rows) else 14
     name = result.metrics[0].name
@@ -53,16 +66,16 @@ def _worst(result: Sweep) -> pd.DataFrame:
 def _each(result: Sweep) -> list[str]:
     rows, name = _worst(result), result.metrics[0].name
     effect = rows["q_value"] < 0.05
-    worse, better = (effect & (rows["loss"] > 0)).sum(), (effect & (rows["loss"] < 0)).sum()
+    worse, better = (int((effect & found).sum()) for found in (rows["loss"] > 0, rows["loss"] < 0))
     lines = [*_rows(result, rows.head(TOP)), ""]
-    lines.append(f"Significant on {name} (q < 0.05), of {len(rows)} heads:")
+    lines.append(f"Significant on {name} (q < 0.05), of {counted(len(rows), 'head')}:")
     lines.append(f"  {worse:>4} matter: without one of them it is worse")
     lines.append(f"  {better:>4} harm: without one of them it is better")
-    rest = len(rows) - worse - better
-    lines += [
-        f"The other {rest} could each go alone without a significant change. That does not show that they",
-        "have no role: heads can stand in for each other, which --sweep cumulative, only or tags tells.",
-    ]
+    if rest := len(rows) - worse - better:
+        lines += [
+            f"Without {counted(rest, 'other head')}, each alone, nothing significant changes. They may have",
+            "a role all the same: heads stand in for each other (--sweep cumulative, only or tags tells).",
+        ]
     if len(rows) < (result.importance["method"] == "each").sum():
         method = next(name for name in result.importance["method"] if name != "each")
         lines.append(f"Only the heads that rank first by {method} were measured; q-values count all.")
@@ -71,14 +84,18 @@ def _each(result: Sweep) -> list[str]:
 
 def _cumulative(result: Sweep) -> list[str]:
     share = result.run["largest_share_without_significant_loss"]
-    method = result.importance["method"].iloc[0]
+    method, rows = result.importance["method"].iloc[0], result.primary
+    last = rows[rows["n_removed"] <= round(share * rows["n_removed"].max())].tail(1)
     lines = [
-        f"{share:.0%} of the heads can go without a significant loss ({result.metrics[0].name}, q < 0.05),"
+        f"{share:.0%} of the heads can go without a significant loss of {result.metrics[0].name} (p < 0.05)"
     ]
+    for row in last.itertuples():
+        lines[0] += f": {row.delta:+.4f}, from {row.ci_low:+.4f} to {row.ci_high:+.4f}"
     lines.append(
-        f"the least important by {method} first, estimated on {result.run['importance_estimated_on']}."
+        f"The least important by {method} went first, estimated on {result.run['importance_estimated_on']}."
     )
-    return [*_rows(result, result.primary), "", *lines, *_controls(result)]
+    lines.append("With few examples even a real loss is not significant: look at the interval.")
+    return [*_rows(result, rows), "", *lines, *_controls(result)]
 
 
 def _only(result: Sweep) -> list[str]:
@@ -104,8 +121,8 @@ def _controls(result: Sweep) -> list[str]:
     for row in rows.itertuples():
         lines.append(
             f"  {row.condition}: {row.value:.4f}; random {row.random_mean:.4f} "
-            f"({row.random_low:.4f} to {row.random_high:.4f}); as bad or worse: {row.at_least_as_bad:.0%} "
-            f"of {row.draws} and itself"
+            f"({row.random_low:.4f} to {row.random_high:.4f}); p = {row.at_least_as_bad:.2g} "
+            f"({row.draws} drawn)"
         )
     return lines
 

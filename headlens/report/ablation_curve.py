@@ -96,7 +96,7 @@ def _steps(axes: Axes, rows: pd.DataFrame, n_heads: int, order: str) -> None:
     undefined = np.isnan(value)
     lost = (~rows["no_significant_loss"].astype("boolean").fillna(True)).to_numpy(bool)
     for chosen, face, what in (
-        (lost, WORSE, "significant loss (q < 0.05)"),
+        (lost, WORSE, "significant loss (p < 0.05)"),
         (~lost & ~undefined, "white", "no significant loss"),
     ):
         axes.plot(

@@ -121,3 +121,24 @@ def test_intervals_cover_and_p_values_are_level(metric):
         rejected.append(made.p_value[0] < 0.05)
     assert 0.91 <= np.mean(covered) <= 0.985
     assert 0.015 <= np.mean(rejected) <= 0.09
+
+
+@pytest.mark.parametrize(
+    "metric", [Accuracy(0), Ratio("loss", "loss", False, 0, 1)], ids=["accuracy", "loss"]
+)
+def test_one_real_effect_among_a_thousand_heads_is_found(metric):
+    """p-values are no shares of resamples: with 60 examples they pass a correction for 1,000 tests."""
+    generator = np.random.default_rng(5)
+    base = np.column_stack([generator.random(60) < 0.9, np.ones(60)]).astype(float)
+    others = [base] * 999
+    strong = base.copy()
+    if metric.name == "accuracy":
+        strong[:, 0] = 0
+    else:
+        base[:, 0] = generator.normal(3, 1, 60)
+        strong[:, 0] = base[:, 0] + generator.normal(0.5, 0.3, 60)
+    made = compare(metric, base, [strong, *others], draws(60, resamples=200))
+    assert made.q_value[0] < 1e-6
+    assert (made.q_value[1:] == 1).all()
+    screened = compare(metric, base, [strong], draws(60, resamples=200), tests=1000)
+    assert screened.q_value[0] == pytest.approx(made.q_value[0])

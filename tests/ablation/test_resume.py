@@ -80,9 +80,9 @@ def test_other_options_are_refused_by_name(place, tmp_path):
     sweep(lens, spec, **settings)
     for options, difference in (
         ({"mode": "uniform"}, 'its mode is "zero", and now it is "uniform"'),
-        ({"order": ("taylor",)}, 'its order is ["gradient"], and now it is ["taylor"]'),
+        ({"order": ("taylor",)}, "its order is gradient, and now it is taylor"),
         ({"sweep": "layer"}, 'its sweep is "each", and now it is "layer"'),
-        ({"screen": 2}, "its screen is null, and now it is 2"),
+        ({"screen": 2}, "its screen is not given, and now it is 2"),
         ({"step": 0.2}, "its step is 0.1, and now it is 0.2"),
     ):
         with pytest.raises(RunError) as caught:

@@ -288,7 +288,8 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path):
          "--sweep each --screen 20."),
         ({"order": "best"}, "There is no order 'best'. Choose one of: each, gradient, taylor, integrated, "
          "shapley, gates, random."),
-        ({"sweep": "cumulative", "step": 0.0}, "Expected a step of 0 to 100 %, found 0%. Type --step 10%."),
+        ({"sweep": "cumulative", "step": 0.0}, "Expected a step above 0 and up to 100 %, found 0%. Type "
+         "--step 10%."),
         ({"sweep": "cumulative", "draws": 1}, "Expected 2 random sets or more, found 1. Type --draws 20."),
         ({"sweep": "cumulative"}, "similarity:p.tsv has 18 examples. Importance is estimated on one half of "
          "them and measured on the other, which takes 20 or more. Give a longer file, or choose another "

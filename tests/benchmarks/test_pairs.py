@@ -233,3 +233,25 @@ def test_smollm2_agrees_with_lm_evaluation_harness(tmp_path):
     found = np.array([one for one, _ in other.loglikelihood(requests, disable_tqdm=True)]).reshape(-1, 2)
     np.testing.assert_allclose(values[:, 2:], found, atol=1e-3)
     assert values[:, 0].tolist() == (found[:, 0] > found[:, 1]).astype(float).tolist()
+
+
+def test_sentences_that_are_the_same_to_the_tokenizer_tie_exactly(tmp_path):
+    """Unknown words make two sentences one: batches may round their scores apart, which says nothing."""
+    pairs = toy_sentences()
+    pairs[1::2] = [(f"{good} zzz", f"{good} yyy") for good, _ in pairs[1::2]]
+    for lens in (causal("llama", "bos"), headlens.load(build("bert"), toy_tokenizer())):
+        spec = write(tmp_path / "p.jsonl", pairs)
+        for size in (1, 3, None):
+            benchmark = open_benchmark(spec, lens, Options(batch_size=size))
+            values = benchmark.measure(lens)
+            assert (values[1::2, 1] == 0).all()
+            assert (values[1::2, 0] == 0).all()
+            assert (values[::2, 1] != 0).all()
+        assert benchmark.facts["same_to_the_tokenizer"] == 7
+        assert benchmark.take([0, 1, 3]).facts["same_to_the_tokenizer"] == 2
+        assert benchmark.warn(values) == (
+            "7 of the 14 pairs of pairs:p.jsonl are the same to the tokenizer (an unknown word?), and count "
+            "as wrong whatever is ablated.",
+        )
+        plain = open_benchmark(write(tmp_path / "q.jsonl", toy_sentences()), lens)
+        assert plain.warn(values) == ()

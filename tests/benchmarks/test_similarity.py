@@ -7,6 +7,7 @@ from scipy import stats
 
 import headlens
 from families import build
+from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import KINDS, SAMPLE, open_benchmark, sample_benchmark
 from headlens.benchmarks.inputs import Options, longest_input
 from headlens.errors import InputError, ModelError
@@ -216,3 +217,16 @@ def test_losses_are_those_of_the_file_in_every_part(tmp_path):
     assert -whole.mean() == pytest.approx(np.corrcoef(cosine, gold)[0, 1] * cosine.std(), abs=1e-6)
     np.testing.assert_allclose(losses(benchmark.take([7, 2])), whole[[7, 2]], atol=1e-6)
     np.testing.assert_allclose(losses(benchmark.take([0, 1, 2])), whole[:3], atol=1e-6)  # of equal score
+
+
+def test_cosines_that_differ_by_rounding_alone_are_not_correlated(tmp_path):
+    lens = headlens.load(build("bert"), toy_tokenizer())
+    same = [(a, a, score) for a, _, score in toy_pairs()]
+    with pytest.warns(UserWarning, match="there is nothing to correlate") as caught:
+        result = sweep(lens, write_pairs(tmp_path / "p.tsv", same), "set", heads="0.0-1")
+    assert str(caught[0].message) == (
+        "Without ablation all cosines of similarity:p.tsv are 1.0000: there is nothing to correlate. Check "
+        "that the two texts of a pair differ."
+    )
+    assert result.table[["value", "delta", "ci_low", "p_value", "q_value"]].isna().all(axis=None)
+    assert result.table["no_significant_loss"].isna().all()

@@ -72,7 +72,8 @@ def test_what_a_run_says(model, spec, tmp_path):
     assert lines[10] == "Significant on spearman (q < 0.05), of 8 heads:"
     assert lines[11].strip() == f"{worse} matter: without one of them it is worse"
     assert lines[12].strip() == f"{effect - worse} harm: without one of them it is better"
-    assert lines[13].startswith(f"The other {8 - effect} could each go alone without a significant change. ")
+    rest = f"{8 - effect} other head{'s' * (effect != 7)}"
+    assert lines[13].startswith(f"Without {rest}, each alone, nothing significant changes. ")
     assert lines[15] == f"Written to {out}: ablation.csv, importance.csv, figures/heads.png, run.json"
 
 

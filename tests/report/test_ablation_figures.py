@@ -180,8 +180,8 @@ def test_the_curve_of_pruning():
     assert path.get_xdata().tolist() == [0, 0.25, 0.5, 0.75, 1]
     assert path.get_ydata().tolist() == [1, 1, 1.1, 1.4, 1.9]
     assert found["no significant loss"].get_xdata().tolist() == [0.25, 0.5]
-    assert found["significant loss (q < 0.05)"].get_xdata().tolist() == [0.75, 1]
-    assert to_hex(found["significant loss (q < 0.05)"].get_markerfacecolor()) == WORSE
+    assert found["significant loss (p < 0.05)"].get_xdata().tolist() == [0.75, 1]
+    assert to_hex(found["significant loss (p < 0.05)"].get_markerfacecolor()) == WORSE
     assert set(found["baseline, all heads kept"].get_ydata()) == {1}
     assert found["largest share without a significant loss: 50%"].get_xdata() == [0.5, 0.5]
     np.testing.assert_allclose(found["2 random sets: mean"].get_ydata(), [1, 1.2, 1.4, 1.6, 1.9])
