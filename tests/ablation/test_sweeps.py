@@ -48,6 +48,27 @@ def test_a_backup_pair_hides_from_each_but_not_from_set(tmp_path):
     assert both["n_removed"] == 2
 
 
+def test_a_backup_pair_in_every_other_sweep(tmp_path):
+    """One of the two is enough; a layer or a step that takes both out loses all."""
+    lens = backup_pair()
+    benchmark = benchmark_of(lens, tmp_path, n=48)
+    layers = rows_of(sweep(lens, benchmark, "layer"))
+    assert layers.loc["layer 0", "delta"] < -0.4 or np.isnan(layers.loc["layer 0", "delta"])
+    assert layers.loc["layer 1", "delta"] == 0
+    kept = rows_of(sweep(lens, benchmark, "only", heads="0.*"))["delta"]
+    assert (kept.loc[["only head 0.1", "only head 0.2"]].abs() < 0.01).all()
+    lost = kept.loc[["only head 0.0", "only head 0.3"]]
+    assert (lost.isna() | (lost < -0.4)).all()
+    pruned = sweep(
+        lens, benchmark, "cumulative", order="shapley", permutations=4, step=0.125, draws=2
+    ).primary
+    out = pruned["removed"].str.split()
+    both = out.map(lambda heads: {str(CARRIER), str(NOISE)} <= set(heads))
+    assert both.tolist() == [False] * 7 + [True]  # shapley sees what each alone would hide
+    assert (pruned["delta"][:7].abs() < 0.01).all()
+    assert pruned["delta"].isna()[7] or pruned["delta"][7] < -0.4
+
+
 def test_cumulative_leaves_the_carrier_to_the_end(tmp_path):
     lens = one_carrier()
     result = sweep(lens, benchmark_of(lens, tmp_path, n=48), "cumulative", step=0.25, draws=20)
