@@ -24,7 +24,7 @@ STEPS = [
     ),
     (
         "How many heads the model can do without, held against random ones.",
-        ["ablate", "minilm", "--sweep", "cumulative", "--step", "20%", "--overwrite", "--out", "pruning"],
+        ["ablate", "minilm", "--sweep", "cumulative", "--overwrite", "--out", "pruning"],
     ),
 ]
 

@@ -118,11 +118,12 @@ def _controls(result: Sweep) -> list[str]:
     if not len(rows):
         return []
     lines = ["", "Against random sets with as many heads of each layer:"]
-    for row in rows.itertuples():
+    shares, draws = rows["at_least_as_bad"].to_numpy(float), rows["draws"].to_numpy(int)
+    for row, share, n in zip(rows.itertuples(), shares, draws, strict=True):
+        worse = round(share * (1 + n)) - 1 if share >= 0 else 0  # the set itself is counted in
         lines.append(
             f"  {row.condition}: {row.value:.4f}; random {row.random_mean:.4f} "
-            f"({row.random_low:.4f} to {row.random_high:.4f}); p = {row.at_least_as_bad:.2g} "
-            f"({row.draws} drawn)"
+            f"({row.random_low:.4f} to {row.random_high:.4f}), {worse} of {n} as bad or worse"
         )
     return lines
 
