@@ -79,7 +79,9 @@ class Prefix:
             if self._blocks and self._probe is None:
                 with torch.inference_mode():
                     run(self._lens.model)
-                self._probe = self._passes.pop(next(iter(self._passes)), None)
+                self._probe = self._passes.pop(next(iter(self._passes), b""), None)
+                if self._probe is None:  # a model called in a way that cannot be compared
+                    self.level = NOTHING
             yield
 
     def position(self, heads: Sequence[Head]) -> int:
