@@ -93,9 +93,9 @@ class Tally:
         """Add what one site's heads got right on a batch, or on a block of its queries."""
         first = sum(other.n_heads for other in self.sites[: self.sites.index(site)])
         heads = slice(first, first + site.n_heads)
-        self.score[:, :, heads].index_add_(0, batch.units, counts.score.double().cpu())
+        self.score[:, :, heads].index_add_(0, batch.units, counts.score.cpu().double())
         if counts.chance is not None:
-            self.chance[:, :, heads].index_add_(0, batch.units, counts.chance.double().cpu())
+            self.chance[:, :, heads].index_add_(0, batch.units, counts.chance.cpu().double())
         if counts.gold is not None:
             self._add_gold(self.sites.index(site), batch, counts.gold)
 
@@ -104,8 +104,8 @@ class Tally:
         self._add_gold(0, batch, gold)
 
     def _add_gold(self, site: int, batch: Batch, gold: Gold) -> None:
-        self.n[:, :, site].index_add_(0, batch.units, gold.n.double().cpu())
-        self.baseline[:, :, site].index_add_(0, batch.units, gold.baseline.double().cpu())
+        self.n[:, :, site].index_add_(0, batch.units, gold.n.cpu().double())
+        self.baseline[:, :, site].index_add_(0, batch.units, gold.baseline.cpu().double())
 
     def summaries(self) -> list[Summary]:
         """Sum every measure up, against the baseline that does best on the other half of the units.

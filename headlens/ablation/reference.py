@@ -88,7 +88,7 @@ def gather(seam: Seam, run: Callable[[], object], sites: Iterable[Site], seed: i
         if site not in wanted or given is None:
             return output
         real = given.real(site.stack, output)
-        total = output.detach()[real].double().sum(dim=0)  # [head, width]
+        total = _summed(output.detach()[real])
         sums[site] = sums[site] + total if site in sums else total
         tokens[site] += int(real.sum())
         _keep(pool[site.stack], site, output.detach(), given, seed)
@@ -98,6 +98,12 @@ def gather(seam: Seam, run: Callable[[], object], sites: Iterable[Site], seed: i
         run()
     means = {site: total / tokens[site] for site, total in sums.items()}
     return Reference(means, dict(tokens), {stack: dict(rows) for stack, rows in pool.items()}, seed)
+
+
+def _summed(outputs: Tensor) -> Tensor:
+    """Add up over tokens, [token, head, width] -> float64 [head, width] on the CPU."""
+    exact = torch.float32 if outputs.device.type == "mps" else torch.float64  # MPS has no float64
+    return outputs.to(exact).sum(dim=0).cpu().double()
 
 
 def of_texts(lens: Lens, texts: Sequence[str], heads: Sequence[Head], seed: int = 0) -> Reference:

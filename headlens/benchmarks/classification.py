@@ -98,7 +98,7 @@ class Classification:
         with torch.inference_mode():
             for group, log_p in self._classified(lens):
                 predicted[group] = log_p.argmax(dim=1).cpu().numpy()
-                loss[group] = self._losses(group, log_p).double().cpu().numpy()
+                loss[group] = self._losses(group, log_p).cpu().double().numpy()
         gold = np.array(self.gold, dtype=np.float64)
         return np.column_stack([gold, predicted, gold == predicted, loss])
 

@@ -26,7 +26,7 @@ def embed(lens: Lens, ids: Sequence[Sequence[int]], batch_size: int | None = Non
     """
     vectors: dict[int, Tensor] = {}
     lengths = [len(row) for row in ids]
-    work = lambda group: embed_batch(lens, [ids[index] for index in group]).double().cpu()  # noqa: E731
+    work = lambda group: embed_batch(lens, [ids[index] for index in group]).cpu().double()  # noqa: E731
     for group, rows in run_batches(lens, lengths, work, batch_size):
         vectors.update(zip(group, rows, strict=True))
     return torch.stack([vectors[index] for index in range(len(ids))])

@@ -160,10 +160,10 @@ class Language:
         sums = torch.zeros(self.facts["examples"], 2 if self.causal else 3, dtype=torch.float64)
         with torch.inference_mode():
             for batch, found in self._predicted(lens):
-                loss = found.loss.double().cpu()
+                loss = found.loss.cpu().double()
                 columns = [loss, torch.ones_like(loss)]
                 if found.right is not None:
-                    columns.append(found.right.double().cpu())
+                    columns.append(found.right.cpu().double())
                 sums.index_add_(0, _owners(batch, scored=True), torch.stack(columns, dim=1))
         return sums.numpy()
 

@@ -117,7 +117,7 @@ class Pairs:
         sums = torch.zeros(len(self.sentences), dtype=torch.float64)
         with torch.inference_mode():
             for _, owners, loss in self._scored(lens):
-                sums.index_add_(0, owners, -loss.double().cpu())
+                sums.index_add_(0, owners, -loss.cpu().double())
         good, bad = sums.view(-1, 2).numpy().T.copy()
         same = _same(self.sentences)
         bad[same] = good[same]  # whatever batches they were in
