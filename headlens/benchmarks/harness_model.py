@@ -10,10 +10,9 @@ from typing import Any
 from headlens.benchmarks.harness_documents import Document
 from headlens.benchmarks.harness_tasks import quietly
 from headlens.benchmarks.inputs import Options, need_tokenizer
-from headlens.benchmarks.language_head import predicts_next
+from headlens.benchmarks.language_head import check_head_weights, predicts_next
 from headlens.errors import ModelError
 from headlens.lens import Lens
-from headlens.opening import body_weights
 
 
 @contextmanager
@@ -79,13 +78,7 @@ def check_model(lens: Lens, options: Options) -> None:
             f"The benchmark harness needs a model that writes text, but this is a {kind}.",
             "Take a checkpoint whose class ends in ForCausalLM, LMHeadModel or ForConditionalGeneration.",
         )
-    body = set(body_weights(lens))
-    lacking = [name for name in lens.missing if name not in body and "pooler" not in name]
-    if lacking and not options.allow_random_weights:
-        raise ModelError(
-            f"The checkpoint lacks weights of the language-model head of {kind}: {', '.join(lacking)}.",
-            "Use a complete checkpoint, or --allow-random-weights to measure it all the same.",
-        )
+    check_head_weights(lens, options)
 
 
 def check_tokenizer(lens: Lens, documents: Sequence[Document]) -> None:

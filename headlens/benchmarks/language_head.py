@@ -51,14 +51,28 @@ def check_head(lens: Lens, options: Options, benchmark: str = "language") -> Non
             "Take a checkpoint whose class ends in ForCausalLM, LMHeadModel or ForMaskedLM, or another "
             "benchmark: similarity:FILE.tsv works with every encoder.",
         )
-    body = set(body_weights(lens))
-    lacking = [name for name in lens.missing if name not in body and "pooler" not in name]
-    if lacking and not options.allow_random_weights:
-        raise ModelError(
-            f"The checkpoint lacks weights of the language-model head of {kind}: {', '.join(lacking)}.",
-            "Use a complete checkpoint, or --allow-random-weights to measure it all the same.",
-        )
+    check_head_weights(lens, options)
     if not predicts_next(lens) and getattr(need_tokenizer(lens), "mask_token_id", None) is None:
         raise ModelError(
             f"{kind} predicts masked tokens, but its tokenizer has no mask token.", "Take its own tokenizer."
+        )
+
+
+def check_head_weights(lens: Lens, options: Options) -> None:
+    """Refuse a language-model head that was never trained.
+
+    Args:
+        lens: the model.
+        options: whether random weights are accepted.
+
+    Raises:
+        ModelError: the checkpoint lacks weights of the head.
+    """
+    body = set(body_weights(lens))
+    lacking = [name for name in lens.missing if name not in body and "pooler" not in name]
+    if lacking and not options.allow_random_weights:
+        kind = type(lens.model).__name__
+        raise ModelError(
+            f"The checkpoint lacks weights of the language-model head of {kind}: {', '.join(lacking)}.",
+            "Use a complete checkpoint, or --allow-random-weights to measure it all the same.",
         )

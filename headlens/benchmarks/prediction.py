@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from headlens.blocks import replaced_forward
 from headlens.dryrun import run
 from headlens.errors import ModelError
 from headlens.lens import Lens
@@ -154,14 +155,8 @@ def _returning(body: nn.Module, outputs: Any, picked: Tensor) -> Iterator[None]:
     """Have a body return some of its last hidden states, [position, width], instead of running."""
     short = copy.copy(outputs)
     short["last_hidden_state"] = picked[None]
-    own = vars(body).get("forward")
-    body.forward = lambda *_, **__: short
-    try:
+    with replaced_forward([(body, lambda forward, *_, **__: short)]):
         yield
-    finally:
-        del body.forward
-        if own is not None:
-            body.forward = own
 
 
 def tokens_at_once(lens: Lens) -> int | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.language_head import check_head_weights
 from headlens.errors import InputError, ModelError
 from headlens.lens import Lens
-from headlens.opening import body_weights
 
 
 def check_writer(lens: Lens, options: Options) -> None:
@@ -28,13 +28,7 @@ def check_writer(lens: Lens, options: Options) -> None:
             "Take a checkpoint whose class ends in ForConditionalGeneration or MTModel, or another "
             "benchmark: similarity:FILE.tsv works with every encoder.",
         )
-    body = set(body_weights(lens))
-    lacking = [name for name in lens.missing if name not in body and "pooler" not in name]
-    if lacking and not options.allow_random_weights:
-        raise ModelError(
-            f"The checkpoint lacks weights of the language-model head of {kind}: {', '.join(lacking)}.",
-            "Use a complete checkpoint, or --allow-random-weights to measure it all the same.",
-        )
+    check_head_weights(lens, options)
     if options.beams < 1:
         raise InputError(
             f"Expected 1 beam or more, found {options.beams}.", "Type --beams 1 for greedy decoding."
