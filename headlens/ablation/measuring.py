@@ -123,19 +123,20 @@ class Measuring:
 
     def _measured(self, heads: tuple[Head, ...]) -> Array:
         if not heads:
-            self._recorded = True
-            with self._prefix.record(), self._lens.ablate(()):
-                return self.benchmark.measure(self._lens)
+            return self._clean()
         if not self._recorded:  # the baseline came from disk: its passes are still to be seen
-            self._recorded = True
-            with self._prefix.record(), self._lens.ablate(()):
-                self.benchmark.measure(self._lens)
+            self._clean()
         if self._mode in NEED_REFERENCE and self._reference is None:
             self._reference = self._gathered()
         with (
             self._prefix.reuse(heads, patterns=self._mode == "uniform"),
             self._lens.ablate(heads, self._mode, self._reference),
         ):
+            return self.benchmark.measure(self._lens)
+
+    def _clean(self) -> Array:
+        self._recorded = True
+        with self._prefix.record(), self._lens.ablate(()):
             return self.benchmark.measure(self._lens)
 
     def _gathered(self) -> Reference:

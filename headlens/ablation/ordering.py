@@ -22,25 +22,8 @@ from headlens.heads import Head
 from headlens.lens import Lens
 
 
-def halves(benchmark: Benchmark, seed: int) -> tuple[Benchmark, Benchmark]:
-    """Split a benchmark at random: estimate on one half, and measure on the other what the estimate chose.
-
-    Args:
-        benchmark: what is split.
-        seed: of the split.
-
-    Returns:
-        Two benchmarks that share no example.
-
-    Raises:
-        InputError: it has too few examples.
-    """
-    first, second = half_numbers(benchmark, seed)
-    return benchmark.take(first), benchmark.take(second)
-
-
-def half_numbers(benchmark: Benchmark, seed: int) -> tuple[list[int], list[int]]:
-    """Draw which examples are in which half.
+def halves(benchmark: Benchmark, seed: int) -> tuple[list[int], list[int]]:
+    """Split examples at random: estimate on one half, and measure on the other what the estimate chose.
 
     Args:
         benchmark: what is split.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from headlens.ablation.conditions import SWEEPS, Choice, Condition
 from headlens.ablation.estimates import Estimate
-from headlens.ablation.ordering import default_order, estimates, half_numbers, halves, removal_order
+from headlens.ablation.ordering import default_order, estimates, halves, removal_order
 from headlens.ablation.plan import Plan
 from headlens.ablation.tagged import tagged_heads
 from headlens.ablation.units import Units
@@ -82,21 +80,21 @@ def study(
 
 
 def _by_halves(lens: Lens, benchmark: Benchmark, choice: Choice, plan: Plan, units: Units | None) -> Study:
-    first, second = halves(benchmark, plan.options.seed)
-    _, numbers = half_numbers(benchmark, plan.options.seed)
+    numbers = halves(benchmark, plan.options.seed)
+    first, second = (benchmark.take(half) for half in numbers)
     order = plan.order or default_order(benchmark)
     found = estimates(lens, first, choice.heads, replace(plan, order=order), units)
     choice = replace(choice, order=removal_order(found[0]), random=order[0] == "random")
     conditions = tuple(SWEEPS[plan.sweep](choice))
     said = f"a random half, {first.facts['examples']} examples, and measured on the other"
     tests = sum(not one.control_of for one in conditions)
-    return Study(second, conditions, tuple(found), said, choice.heads, tests, tuple(numbers))
+    return Study(second, conditions, tuple(found), said, choice.heads, tests, tuple(numbers[1]))
 
 
 def _screened(found: Estimate, most: int) -> tuple[Head, ...]:
     """The heads that rank first, in model order."""
-    places = np.argsort(-found.values, kind="stable")[:most]
-    return tuple(found.heads[place] for place in sorted(places))
+    chosen = set(removal_order(found)[-most:])
+    return tuple(head for head in found.heads if head in chosen)
 
 
 def _tagged(lens: Lens, heads: tuple[Head, ...], plan: Plan) -> dict[str, tuple[Head, ...]]:
