@@ -178,7 +178,7 @@ class Lens:
         Raises:
             InputError: the text is empty or longer than the model takes, or a target is missing.
         """
-        from headlens.maps import attention_maps
+        from headlens.map_making import attention_maps
 
         return attention_maps(self, text, pair, target)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -11,14 +12,29 @@ from headlens.attention import Block
 from headlens.errors import InputError
 from headlens.heads import Head, Site
 from headlens.lens import Lens
+from headlens.norms import handed_over
 from headlens.text.reading import Reading
 
 MAX_BYTES = 4 * 2**30  # more than this is refused before the model runs
 
 
-def capture(
-    lens: Lens, reading: Reading, heads: Sequence[Head]
-) -> tuple[dict[Site, Tensor], dict[Site, tuple[int, ...]]]:
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What was kept of one input.
+
+    Args:
+        patterns: for each site with a wanted head the weights [head, query, key], float32 on the CPU.
+        numbers: for each of them the numbers of the heads that the first axis stands for.
+        norms: for each of them |f(x)| [head, key], see `headlens.norms`; empty where any site does not show
+            its values or has no W_O.
+    """
+
+    patterns: dict[Site, Tensor]
+    numbers: dict[Site, tuple[int, ...]]
+    norms: dict[Site, Tensor] = field(default_factory=dict)
+
+
+def capture(lens: Lens, reading: Reading, heads: Sequence[Head]) -> Captured:
     """Run one input and keep some heads' weights, whole.
 
     Args:
@@ -27,8 +43,7 @@ def capture(
         heads: which heads.
 
     Returns:
-        For each site that has any of them the weights [head, query, key], float32 on the CPU; and the
-        numbers of the heads that the first axis stands for.
+        Their weights, and how long what each key hands over is.
 
     Raises:
         InputError: they would take more than `MAX_BYTES`.
@@ -37,16 +52,26 @@ def capture(
     wanted = {site: tuple(h.head for h in site.heads if h in chosen) for site in lens.anatomy.sites}
     wanted = {site: numbers for site, numbers in wanted.items() if numbers}
     _check_size(reading, wanted)
+    outputs = {part.site: part.projections.output for part in lens.anatomy.parts}
     parts: dict[Site, list[Tensor]] = {site: [] for site in wanted}
+    norms: dict[Site, Tensor] = {}
 
     def keep(site: Site, block: Block) -> None:
-        weights = block.pattern[0, list(wanted[site])].float().cpu()  # [head, start:stop, keys in sight]
+        numbers = list(wanted[site])
+        weights = block.pattern[0, numbers].float().cpu()  # [head, start:stop, keys in sight]
         parts[site].append(torch.nn.functional.pad(weights, (0, block.n_keys - weights.shape[-1])))
+        if block.stop == block.n_queries and block.values is not None and outputs[site]:
+            output = lens.model.get_submodule(outputs[site])
+            norms[site] = handed_over(output, block.values[0], site.n_heads)[numbers].cpu()
 
     with torch.no_grad(), lens.observe(keep, list(wanted)):
         lens.run(reading.inputs)
     patterns = {site: torch.cat(blocks, dim=1) for site, blocks in parts.items() if blocks}
-    return patterns, {site: wanted[site] for site in patterns}
+    return Captured(
+        patterns,
+        {site: wanted[site] for site in patterns},
+        norms if norms.keys() == patterns.keys() else {},
+    )
 
 
 def _check_size(reading: Reading, wanted: Mapping[Site, Sequence[int]]) -> None:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 from torch import Tensor
 
 from headlens.errors import InputError, SelectorError
 from headlens.heads import Head, Site, head_name, select
-from headlens.map_capture import capture
+from headlens.map_changes import leave_out_special, merge_words, weigh_by_norms
 from headlens.map_table import long_table
-from headlens.report.endings import view_ending
-from headlens.text.groups import spread, word_groups
-from headlens.text.reading import Axis, read
+from headlens.text.reading import Axis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from headlens.lens import Lens
+    from headlens.report.viewer_data import Marks
 
 Heads = str | Head | Sequence[Head]
 
@@ -39,6 +37,10 @@ class AttentionMaps:
             of one stack, target by target in the decoder of an encoder-decoder, "cross" target by source.
         by_words: whether the axes hold words instead of tokens.
         specials: whether special tokens are still there.
+        norms: for each site how long what a key hands over is, |f(x)| [head, key]; empty where the model
+            does not show it, and once words were merged.
+        measure: whether `patterns` holds weights, or norms: weights times those lengths.
+        text: what was read, for titles.
     """
 
     model: str
@@ -48,6 +50,9 @@ class AttentionMaps:
     axes: Mapping[str, tuple[Axis, Axis]]
     by_words: bool = False
     specials: bool = True
+    norms: Mapping[Site, Tensor] = field(default_factory=dict)
+    measure: Literal["weights", "norms"] = "weights"
+    text: str = ""
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -91,14 +96,31 @@ class AttentionMaps:
         if chosen.difference(self.heads):
             raise self._absent(sorted(chosen.difference(self.heads)))
         patterns, numbers = {}, {}
+        norms: dict[Site, Tensor] = {}
         for site, pattern in self.patterns.items():
             rows = [i for i, n in enumerate(self.numbers[site]) if Head(site.stack, site.layer, n) in chosen]
             if rows:
                 patterns[site] = pattern[rows]
                 numbers[site] = tuple(self.numbers[site][i] for i in rows)
+                norms |= {site: self.norms[site][rows]} if site in self.norms else {}
         stacks = {site.stack for site in patterns}
         axes = {stack: pair for stack, pair in self.axes.items() if stack in stacks}
-        return replace(self, patterns=patterns, numbers=numbers, axes=axes)
+        return replace(self, patterns=patterns, numbers=numbers, axes=axes, norms=norms)
+
+    def to_norms(self) -> AttentionMaps:
+        """Look at norms instead of weights: each weight times the length of what its key hands over.
+
+        A head that rests on [SEP] with a large weight often hands over next to nothing there, which weights
+        do not show (Kobayashi et al. 2020). Norms are in the units of the residual stream: they compare
+        heads and keys of one model, not models. Of words they are summed and averaged like weights.
+
+        Returns:
+            Maps whose patterns are |A_ij f(x_j)|, from 0 on without a bound.
+
+        Raises:
+            InputError: the model does not show its values, or words are already merged.
+        """
+        return weigh_by_norms(self)
 
     def to_words(self) -> AttentionMaps:
         """Merge the pieces of words: attention *to* a word is the sum over its pieces, *from* it the mean.
@@ -109,15 +131,7 @@ class AttentionMaps:
         Returns:
             Maps whose positions are words.
         """
-        merged = {stack: tuple(word_groups(axis) for axis in pair) for stack, pair in self.axes.items()}
-        patterns = {}
-        for site, pattern in self.patterns.items():
-            rows, columns = (spread(owner) for owner, _ in merged[site.stack])  # each [position, word]
-            to_word = pattern.double() @ columns
-            from_word = (rows / rows.sum(0)).T @ to_word
-            patterns[site] = from_word.float()
-        axes = {stack: (queries[1], keys[1]) for stack, (queries, keys) in merged.items()}
-        return replace(self, patterns=patterns, axes=axes, by_words=True)
+        return merge_words(self)
 
     def drop_special(self) -> AttentionMaps:
         """Leave out the rows and columns of special tokens.
@@ -131,30 +145,17 @@ class AttentionMaps:
         Raises:
             InputError: nothing would be left.
         """
-        kept = {
-            stack: [[i for i, special in enumerate(axis.special) if not special] for axis in pair]
-            for stack, pair in self.axes.items()
-        }
-        if not all(places for pair in kept.values() for places in pair):
-            raise InputError("Every token is a special token: nothing is left without them.", "Keep them.")
-        axes = {
-            stack: (queries.at(kept[stack][0]), keys.at(kept[stack][1]))
-            for stack, (queries, keys) in self.axes.items()
-        }
-        patterns = {
-            site: pattern[:, kept[site.stack][0]][:, :, kept[site.stack][1]]
-            for site, pattern in self.patterns.items()
-        }
-        return replace(self, patterns=patterns, axes=axes, specials=False)
+        return leave_out_special(self)
 
     def to_frame(self) -> pd.DataFrame:
         """Write all weights as one long table.
 
         Returns:
-            Columns ``stack,layer,head,query,key,query_token,key_token,weight``, in model order; query and
-            key are positions on the axes, from 0.
+            Columns ``stack,layer,head,query,key,query_token,key_token,weight`` (``norm`` instead of
+            ``weight`` after `to_norms`), in model order; query and key are positions on the axes, from 0.
         """
-        return long_table(self.patterns, self.numbers, self.axes)
+        table = long_table(self.patterns, self.numbers, self.axes)
+        return table if self.measure == "weights" else table.rename(columns={"weight": "norm"})
 
     def heatmap(self, heads: Heads | None = None, title: str | None = None) -> Figure:
         """Draw one head with its tokens, or several heads as a grid of layers by heads.
@@ -173,8 +174,40 @@ class AttentionMaps:
 
         return draw(self if heads is None else self.select(heads), title)
 
+    def to_html(self, path: str | Path | None = None, marks: Marks | None = None, **start: Any) -> str:
+        """Write the interactive page: a grid of all heads, lines between tokens, heatmaps; without network.
+
+        Weights are kept to 8 bits; `to_frame` has them exactly.
+
+        Args:
+            path: where to write it; nowhere by default.
+            marks: tags and importance of heads, from `headlens.report.marks.read_marks`.
+            **start: what is shown first: ``unit="words"``, ``special=False``, ``lens="norms"``,
+                ``sort="entropy"``, ``shape="heatmap"``, ``heads=["2.8"]``.
+
+        Returns:
+            The page.
+
+        Raises:
+            InputError: these are norms; the page of the weights has a switch for them.
+            RunError: the file cannot be written.
+        """
+        from headlens.report.viewer import viewer_page
+        from headlens.report.viewer_data import viewer_data
+        from headlens.tables import write_text
+
+        if self.measure == "norms":
+            raise InputError(
+                "These maps are norms, which the page makes of weights.",
+                'Type maps.to_html(path, lens="norms") on the maps of the weights.',
+            )
+        page = viewer_page(viewer_data([(self.text or " ".join(self.words), self)], marks, start))
+        if path is not None:
+            write_text(page, Path(path))
+        return page
+
     def save(self, path: str | Path, heads: Heads | None = None) -> None:
-        """Write a file; its ending chooses what: ``.png .svg .pdf`` heatmaps, ``.csv`` the long table.
+        """Write a file; its ending chooses: ``.png .svg .pdf`` heatmaps, ``.html`` a page, ``.csv`` a table.
 
         Args:
             path: the file.
@@ -185,21 +218,19 @@ class AttentionMaps:
             SelectorError: a head is not here.
             RunError: the file cannot be written.
         """
-        from headlens.tables import write_bytes, write_csv
+        from headlens.report.saving import save
 
-        ending = view_ending(path)
-        maps = self if heads is None else self.select(heads)
-        if ending == ".csv":
-            write_csv(maps.to_frame(), Path(path))
-        else:
-            from headlens.report.figures import figure_bytes
+        save(self if heads is None else self.select(heads), path)
 
-            write_bytes(figure_bytes(maps.heatmap(), ending), Path(path))
+    def _repr_html_(self) -> str | None:
+        from headlens.report.viewer import in_frame
 
-    def _repr_png_(self) -> bytes:
+        return in_frame(self.to_html()) if self.measure == "weights" else None
+
+    def _repr_png_(self) -> bytes | None:
         from headlens.report.figures import figure_bytes
 
-        return figure_bytes(self.heatmap(), ".png", dpi=100)
+        return figure_bytes(self.heatmap(), ".png", dpi=100) if self.measure == "norms" else None
 
     def _absent(self, heads: Sequence[Head]) -> SelectorError:
         names = ", ".join(self.name(head) for head in heads[:5]) + (", ..." if len(heads) > 5 else "")
@@ -207,43 +238,3 @@ class AttentionMaps:
             f"These maps do not hold {names}: they were made for {len(self.heads)} chosen heads.",
             "Select from the maps of all heads.",
         )
-
-
-def attention_maps(
-    lens: Lens,
-    text: str,
-    pair: str | None = None,
-    target: str | None = None,
-    *,
-    heads: Heads | None = None,
-    max_length: int | None = None,
-) -> AttentionMaps:
-    """Compute the attention of one input.
-
-    Args:
-        lens: the model and its tokenizer.
-        text: what the model reads.
-        pair: a second text, for models that read two.
-        target: what an encoder-decoder model writes (teacher forcing).
-        heads: keep only these; all by default.
-        max_length: refuse inputs of more tokens; by default what the model takes.
-
-    Returns:
-        The maps.
-
-    Raises:
-        InputError: the text is empty or too long, a target is missing or too much, there is no tokenizer,
-            or the maps would not fit into memory.
-        SelectorError: a head does not exist.
-    """
-    chosen = lens.anatomy.heads if heads is None else lens.anatomy.select(heads)
-    reading = read(lens, text, pair, target, max_length)
-    patterns, numbers = capture(lens, reading, chosen)
-    axes = {site.stack: reading.axes(site.stack) for site in patterns}
-    return AttentionMaps(_title(lens), lens.anatomy.sites, patterns, numbers, axes)
-
-
-def _title(lens: Lens) -> str:
-    if lens.source is None:
-        return type(lens.model).__name__
-    return Path(lens.source.name).name if Path(lens.source.name).exists() else lens.source.name

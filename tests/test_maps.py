@@ -10,7 +10,8 @@ import headlens
 import toys
 from headlens.errors import InputError, SelectorError
 from headlens.heads import Head
-from headlens.maps import AttentionMaps, attention_maps
+from headlens.map_making import attention_maps
+from headlens.maps import AttentionMaps
 from headlens.text.reading import read
 
 A, B1, B2, C = [0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1], [0.25] * 4, [0.1, 0.2, 0.3, 0.4]
@@ -282,7 +283,6 @@ def test_frame_and_csv_hold_every_weight(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("a.html", "Interactive pages are not there yet, so a.html cannot be written."),
         (
             "a.jpg",
             "The ending chooses the format; expected one that headlens writes, found the ending .jpg.",
@@ -297,13 +297,18 @@ def test_frame_and_csv_hold_every_weight(tmp_path):
 def test_unknown_ending(tmp_path, name, message):
     with pytest.raises(InputError) as error:
         toys.random_maps(["a", "b"]).save(tmp_path / name)
-    works = "Endings that work: .png .svg .pdf for heatmaps, .csv for a table."
+    works = "Endings that work: .png .svg .pdf for heatmaps, .html for an interactive page, .csv for a table."
     assert str(error.value) == f"{message} {works}"
     assert not list(tmp_path.iterdir())
 
 
-def test_shows_itself_in_a_notebook():
-    assert toys.random_maps(["a", "b"], 2, 2)._repr_png_().startswith(b"\x89PNG")
+def test_shows_itself_in_a_notebook_as_a_page_in_a_frame():
+    maps = toys.random_maps(["a", "b"], 2, 2)
+    assert maps._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    assert maps._repr_png_() is None
+    norms = dataclasses.replace(maps, measure="norms")
+    assert norms._repr_html_() is None
+    assert norms._repr_png_().startswith(b"\x89PNG")
 
 
 def test_maps_are_frozen():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,6 +16,7 @@ from headlens.cli.options import ModelOptions, model_options
     epilog='Examples:  headlens view minilm "The dog chased its tail." --heads 2.8 --out dog.png  |  '
     'headlens view minilm "A man sleeps." --pair "He is awake." --words --out pair.svg  |  '
     'headlens view ./my-translator "Good day" --target "Guten Tag" --heads "cross.*.*" --out cross.pdf  |  '
+    'headlens view minilm "The dog barks." --tags runs/minilm --out dog.html  |  '
     "headlens view model.gguf - --out all.csv < text.txt"
 )
 @click.argument("model")
@@ -27,7 +29,26 @@ from headlens.cli.options import ModelOptions, model_options
 @click.option("--words", is_flag=True, help="Merge pieces: the sum to a word, the mean from it.")
 @click.option("--drop-special", is_flag=True, help="Leave out special tokens; rows are not renormalised.")
 @click.option(
-    "--out", required=True, metavar="FILE", help="The ending chooses: .png .svg .pdf heatmaps, .csv table."
+    "--lens",
+    "measure",
+    type=click.Choice(["weights", "norms"]),
+    default="weights",
+    show_default=True,
+    help="norms: weights times the length of what a key hands over (Kobayashi et al. 2020).",
+)
+@click.option(
+    "--tags",
+    "runs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="For .html: a run of classify (tags) or ablate (importance) to show along; may be repeated.",
+)
+@click.option(
+    "--out",
+    required=True,
+    metavar="FILE",
+    help="The ending chooses: .png .svg .pdf heatmaps, .html interactive page, .csv table.",
 )
 @model_options
 def command(
@@ -38,29 +59,52 @@ def command(
     heads: str | None,
     words: bool,
     drop_special: bool,
+    measure: str,
+    runs: tuple[Path, ...],
     out: str,
     options: ModelOptions,
 ) -> None:
     """Show what the attention heads of MODEL look at in TEXT.
 
-    One head is drawn with its tokens, several as a grid with a row for each layer. TEXT is - to read it
-    from standard input. A text that is longer than the model takes is refused, never cut.
+    One head is drawn with its tokens, several as a grid with a row for each layer; a page shows either, with
+    lines between tokens, and needs no network. TEXT is - to read it from standard input. A text that is
+    longer than the model takes is refused, never cut.
     """
     from headlens.report.endings import view_ending
 
-    view_ending(out)  # before the model is loaded: that takes a while
+    ending = view_ending(out)  # before the model is loaded: that takes a while
+    if runs and ending != ".html":
+        raise click.BadParameter(
+            "tags and importance are shown on a page: --out FILE.html", param_hint="--tags"
+        )
     if text == "-":
         text = sys.stdin.read()
     lens = options.load(model)
-    from headlens.maps import attention_maps
+    from headlens.map_making import attention_maps
+    from headlens.report.marks import read_marks
 
     maps = attention_maps(lens, text, pair, target, heads=heads, max_length=options.max_length)
-    maps = maps.to_words() if words else maps
-    maps = maps.drop_special() if drop_special else maps
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
-        maps.save(out)
+        if ending == ".html":
+            marks = read_marks(runs, lens.anatomy.heads)
+            maps.to_html(out, marks, **_start(words, drop_special, measure))
+        else:
+            maps = maps.to_norms() if measure == "norms" else maps
+            maps = maps.to_words() if words else maps
+            maps = maps.drop_special() if drop_special else maps
+            maps.save(out)
     for message in dict.fromkeys(str(warning.message) for warning in noted):
         click.echo(f"Warning: {message}", err=True)
-    count, unit = len(maps.heads), "words" if words else "tokens"
+    count, unit = len(maps.heads), "words" if maps.by_words else "tokens"
     click.echo(f"Wrote {Path(out)}: {count} head{'s' * (count != 1)} over {len(maps.tokens)} {unit}.")
+
+
+def _start(words: bool, drop_special: bool, measure: str) -> dict[str, Any]:
+    """What a page shows first; it holds the rest as well."""
+    said = {"unit": "words"} if words else {}
+    return (
+        said
+        | ({"special": False} if drop_special else {})
+        | ({"lens": "norms"} if measure == "norms" else {})
+    )

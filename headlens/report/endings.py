@@ -7,7 +7,7 @@ from pathlib import Path
 from headlens.errors import InputError
 
 FIGURES = (".png", ".svg", ".pdf")
-_WORKS = "Endings that work: .png .svg .pdf for heatmaps, .csv for a table."
+_WORKS = "Endings that work: .png .svg .pdf for heatmaps, .html for an interactive page, .csv for a table."
 
 
 def view_ending(path: str | Path) -> str:
@@ -17,17 +17,13 @@ def view_ending(path: str | Path) -> str:
         path: the file to be written.
 
     Returns:
-        One of ``.png .svg .pdf .csv``.
+        One of ``.png .svg .pdf .html .csv``.
 
     Raises:
         InputError: the ending names no format that headlens writes.
     """
     ending = Path(path).suffix.lower()
-    if ending == ".html":
-        raise InputError(
-            f"Interactive pages are not there yet, so {Path(path).name} cannot be written.", _WORKS
-        )
-    if ending not in (*FIGURES, ".csv"):
+    if ending not in (*FIGURES, ".html", ".csv"):
         found = f"the ending {ending}" if ending else "a file name without ending"
         raise InputError(
             f"The ending chooses the format; expected one that headlens writes, found {found}.", _WORKS

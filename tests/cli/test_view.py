@@ -8,7 +8,7 @@ import toys
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
 
-WORKS = "Endings that work: .png .svg .pdf for heatmaps, .csv for a table."
+WORKS = "Endings that work: .png .svg .pdf for heatmaps, .html for an interactive page, .csv for a table."
 
 
 @pytest.fixture
@@ -60,10 +60,6 @@ def test_a_missing_glyph_is_one_line_on_stderr(view, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("x", "--out", "a.html"),
-            f"Interactive pages are not there yet, so a.html cannot be written. {WORKS}",
-        ),
         (("", "--out", "a.png"), "The text is empty. Give at least one word."),
         (
             ("a b c d", "--max-length", "5", "--out", "a.png"),
