@@ -182,14 +182,15 @@ class AttentionMaps:
         Args:
             path: where to write it; nowhere by default.
             marks: tags and importance of heads, from `headlens.report.marks.read_marks`.
-            **start: what is shown first: ``unit="words"``, ``special=False``, ``lens="norms"``,
-                ``sort="entropy"``, ``shape="heatmap"``, ``heads=["2.8"]``.
+            **start: what is shown first: ``heads="2.8,3.1"`` (a selector, or heads), ``unit="words"``,
+                ``special=False``, ``lens="norms"``, ``sort="entropy"``, ``shape="heatmap"``, ``pin="q3"``.
 
         Returns:
             The page.
 
         Raises:
-            InputError: these are norms; the page of the weights has a switch for them.
+            InputError: a setting does not exist, or these are norms: the page of the weights has a switch.
+            SelectorError: a head is not here.
             RunError: the file cannot be written.
         """
         from headlens.report.viewer import viewer_page

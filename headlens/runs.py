@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 import headlens
@@ -73,6 +74,13 @@ def _command_of(path: Path) -> str | None:
         return None
 
 
+def command_line() -> str:
+    """Write the command that is running as it would be typed."""
+    context = click.get_current_context(silent=True)
+    typed = context.meta.get("headlens.typed") if context is not None else None
+    return " ".join(map(shlex.quote, ["headlens", *(sys.argv[1:] if typed is None else typed)]))
+
+
 def record(
     command: str, lens: Lens, options: Mapping[str, Any], facts: Mapping[str, Any], clock: Clock
 ) -> dict[str, Any]:
@@ -92,7 +100,7 @@ def record(
     return {
         "headlens": headlens.__version__,
         "command": command,
-        "arguments": " ".join(map(shlex.quote, ["headlens", *sys.argv[1:]])),
+        "arguments": command_line(),
         "model": {
             "name": source.name if source else type(lens.model).__name__,
             "revision": source.options.get("revision") if source else None,
@@ -112,6 +120,28 @@ def record(
         "versions": _versions(),
         "wall_seconds": round(clock.seconds, 3),
         "peak_memory_mb": _peak_megabytes(),
+    }
+
+
+def record_comparison(first: Path, second: Path, notes: Sequence[str]) -> dict[str, Any]:
+    """Put together what `run.json` holds of a comparison of two runs.
+
+    Args:
+        first: directory of the first run.
+        second: of the second.
+        notes: what a reader must know.
+
+    Returns:
+        Plain data.
+    """
+    return {
+        "headlens": headlens.__version__,
+        "command": "compare",
+        "arguments": command_line(),
+        "first": str(first),
+        "second": str(second),
+        "notes": list(notes),
+        "versions": _versions(),
     }
 
 

@@ -68,8 +68,8 @@ def open_page(browser, path, *, dark=False, width=1200, height=900, fragment="",
         address = Path(path).resolve().as_uri()
         page.goto(address + fragment)
         yield page
-        assert complaints == []
+        assert not complaints, complaints
         outside = [url for url in asked if not url.startswith((address, "data:", "blob:"))]
-        assert outside == []
+        assert not outside, outside
     finally:
         context.close()

@@ -1,6 +1,12 @@
 """What a reader sees of a figure."""
 
+import io
+
 import matplotlib
+import numpy as np
+from PIL import Image
+
+from headlens.report.figures import figure_bytes
 
 
 def drawn_boxes(figure):
@@ -43,3 +49,8 @@ def own_tile(one, other):
 
 def said(figure):
     return " ".join(text.get_text().replace("\n", " ") for text in figure.texts)
+
+
+def pixels(figure):
+    """What a figure looks like, [row, column, colour]."""
+    return np.asarray(Image.open(io.BytesIO(figure_bytes(figure, ".png"))))

@@ -98,6 +98,7 @@ def _facts(
     facts: dict[str, Any] = {
         "benchmark": {"name": benchmark.name, **benchmark.facts},
         "baseline": {metric.name: float(metric.value(baseline)) for metric in benchmark.metrics},
+        "larger_is_better": {metric.name: metric.larger_is_better for metric in benchmark.metrics},
         "conditions": len(study.conditions),
         "conditions_reused": measuring.reused,
         "resamples": RESAMPLES,

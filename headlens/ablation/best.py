@@ -9,6 +9,8 @@ from headlens.ablation.compare import paired_p
 from headlens.ablation.result import Sweep
 from headlens.statistics import benjamini_hochberg, draws
 
+BEST = ["layer", "kept", "delta", "ci_low", "ci_high", "p_value", "q_value"]
+
 
 def best_of_layers(sweep: Sweep, seed: int = 0) -> pd.DataFrame:
     """Find which head of each layer does best alone, and what the model then loses.
@@ -44,5 +46,5 @@ def best_of_layers(sweep: Sweep, seed: int = 0) -> pd.DataFrame:
         delta = metric.value(values) - metric.value(base)
         p_value = paired_p(metric, values, base) if np.isfinite(delta) else np.nan
         rows.append((layer, best.removeprefix("only head "), delta, low, high, p_value))
-    table = pd.DataFrame(rows, columns=["layer", "kept", "delta", "ci_low", "ci_high", "p_value"])
+    table = pd.DataFrame(rows, columns=BEST[:-1])
     return table.assign(q_value=benjamini_hochberg(table["p_value"].to_numpy(np.float64)))

@@ -25,6 +25,7 @@ from headlens.lens import Lens
 from headlens.text.conllu import read_conllu
 
 SAMPLE = Path(headlens.data.__file__).parent / "sample"
+IN_PACKAGE = "headlens/data/sample"  # how a record names the sample, wherever headlens is installed
 
 
 class Benchmark(Protocol):
@@ -84,6 +85,15 @@ class Differentiable(Benchmark, Protocol):
         """
 
 
+@runtime_checkable
+class Showable(Benchmark, Protocol):
+    """A benchmark whose inputs are single texts, which a report can show the attention on."""
+
+    @property
+    def to_show(self) -> Sequence[Sequence[int]]:
+        """Token ids of what the model reads, as it reads them."""
+
+
 KINDS: Mapping[str, Callable[[str, Lens, Options], Benchmark]] = {
     "classification": Classification.open,
     "harness": Harness.open,
@@ -132,12 +142,13 @@ def sample_benchmark(lens: Lens, options: Options | None = None) -> Benchmark:
     """
     options = options or Options()
     if not has_head(lens):
-        return Similarity.open(str(SAMPLE / "pairs.tsv"), lens, replace(options, columns=()))
+        pairs = Similarity.open(str(SAMPLE / "pairs.tsv"), lens, replace(options, columns=()))
+        return replace(pairs, facts={**pairs.facts, "path": f"{IN_PACKAGE}/pairs.tsv"})
     path = SAMPLE / "english.conllu"
     corpus = read_conllu([path])
     limit = longest_input(lens, options.max_length) or 10**9
     documents = [" ".join(sentence.text for sentence in document.sentences) for document in corpus.documents]
     tokenizer = need_tokenizer(lens)
     texts = [windows(document, tokenizer, limit) for document in documents]
-    facts = {"path": str(path), "sha256": corpus.sha256, "example": "document"}
+    facts = {"path": f"{IN_PACKAGE}/{path.name}", "sha256": corpus.sha256, "example": "document"}
     return Language.of_texts(f"language:{path.name}", texts, lens, options, facts)

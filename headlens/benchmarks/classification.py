@@ -115,6 +115,11 @@ class Classification:
             examples = torch.tensor(group)
             yield Lot(examples, examples, self._losses(group, log_p))
 
+    @property
+    def to_show(self) -> Sequence[Sequence[int]]:
+        """Token ids of what the model reads."""
+        return [one.ids for one in self.coded]
+
     def take(self, examples: Sequence[int]) -> Classification:
         """See `Benchmark.take`."""
         coded = [self.coded[example] for example in examples]

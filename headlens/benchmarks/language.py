@@ -180,6 +180,11 @@ class Language:
         for batch, found in self._predicted(lens):
             yield Lot(_owners(batch), _owners(batch, scored=True), found.loss * weight)
 
+    @property
+    def to_show(self) -> Sequence[Sequence[int]]:
+        """Token ids of what the model reads."""
+        return [one.ids for one in self.windows]
+
     def take(self, examples: Sequence[int]) -> Language:
         """See `Benchmark.take`."""
         number = {example: index for index, example in enumerate(examples)}

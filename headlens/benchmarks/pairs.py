@@ -136,6 +136,11 @@ class Pairs:
             sign = 1 - 2 * (owners % 2)
             yield Lot(rows // 2, owners // 2, loss * sign.to(loss))
 
+    @property
+    def to_show(self) -> Sequence[Sequence[int]]:
+        """Token ids of what the model reads."""
+        return [sentence.ids for sentence in self.sentences]
+
     def take(self, examples: Sequence[int]) -> Pairs:
         """See `Benchmark.take`."""
         sentences = [self.sentences[2 * example + side] for example in examples for side in (0, 1)]

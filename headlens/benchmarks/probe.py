@@ -138,6 +138,11 @@ class Probe:
             examples = torch.tensor(group)
             yield Lot(examples, examples, loss)
 
+    @property
+    def to_show(self) -> Sequence[Sequence[int]]:
+        """Token ids of what the model reads."""
+        return self.ids
+
     def take(self, examples: Sequence[int]) -> Probe:
         """See `Benchmark.take`; the classifier stays."""
         ids = [self.ids[example] for example in examples]

@@ -159,6 +159,11 @@ class Similarity:
             "correlate. Check that the two texts of a pair differ.",
         )
 
+    @property
+    def to_show(self) -> Sequence[Sequence[int]]:
+        """Token ids of what the model reads."""
+        return self.ids
+
     def take(self, examples: Sequence[int]) -> Similarity:
         """See `Benchmark.take`."""
         pairs = [self.pairs[example] for example in examples]

@@ -15,6 +15,7 @@ COMMANDS = {
     "classify": "headlens.cli.classify",
     "compare": "headlens.cli.compare",
     "ablate": "headlens.cli.ablate",
+    "report": "headlens.cli.report",
     "demo": "headlens.cli.demo",
 }
 
@@ -32,6 +33,15 @@ class Commands(click.Group):
             return None
         command: click.Command = import_module(COMMANDS[cmd_name]).command
         return command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Note what was typed: a run's record says it."""
+        typed = list(args)
+        ctx = super().make_context(info_name, args, parent, **extra)
+        ctx.meta["headlens.typed"] = typed
+        return ctx
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; without --debug no error shows a traceback."""

@@ -95,12 +95,15 @@ SPECS = (
 def command(model: str, out: Path, benchmark: str | None, options: ModelOptions, **said: Any) -> None:
     """Remove heads of MODEL and measure what a benchmark loses.
 
-    Writes ablation.csv (every condition with interval, p- and q-value), importance.csv, figures/ and
-    run.json; controls.csv where sets are held against random ones, gates.csv for learned gates. An
-    interrupted run goes on where it stopped when the same command is typed again.
+    Writes ablation.csv (every condition with interval, p- and q-value), importance.csv, figures/,
+    report.html and run.json; controls.csv where sets are held against random ones, gates.csv for learned
+    gates, best_of_layers.csv for only. An interrupted run goes on where it stopped when the same command is
+    typed again.
     """
-    from headlens import runs
+    from headlens import examples, runs
     from headlens.ablation.sweep import open_for, run_sweep
+    from headlens.report.marks import read_marks
+    from headlens.report.page.write import write_report
 
     clock = runs.Clock.start()
     plan = _plan(said, out, options)
@@ -117,8 +120,12 @@ def command(model: str, out: Path, benchmark: str | None, options: ModelOptions,
     files = _write(result, out)
     facts = {**result.run, "notes": result.notes, "bundled_sample": benchmark is None}
     runs.save(out, runs.record("ablate", lens, typed, facts, clock))
-    click.echo(summary(result))
-    click.echo(f"Written to {out}: {', '.join(files)}, run.json")
+    click.echo(summary(result))  # before the report: what was found is said whatever becomes of the page
+    examples.save(
+        out, examples.attempt(examples.of_benchmark, lens, opened), read_marks([out], lens.anatomy.heads)
+    )
+    write_report([out], out / "report.html")
+    click.echo(f"Written to {out}: report.html, {', '.join(files)}, run.json")
     for note in result.notes:
         click.echo(f"Warning: {note}", err=True)
 
@@ -164,15 +171,19 @@ def _share(text: str) -> float:
 
 
 def _write(result: Sweep, out: Path) -> list[str]:
-    from headlens.report.ablation import figures, save
+    from headlens.ablation.best import BEST, best_of_layers
+    from headlens.report.ablation import figures
+    from headlens.report.figures import save_drawn
     from headlens.tables import ABLATION, CONTROLS, GATES, IMPORTANCE, write_csv
 
     tables = [("ablation.csv", result.table, ABLATION), ("importance.csv", result.importance, IMPORTANCE)]
     if len(result.controls):
         tables.append(("controls.csv", result.controls, CONTROLS))
+    if result.kind == "only":
+        tables.append(("best_of_layers.csv", best_of_layers(result), BEST))
     if len(result.gates):
         tables.append(("gates.csv", result.gates, GATES))
     for name, table, columns in tables:
         write_csv(table, out / name, columns)
-    drawn = save(figures(result), out)
+    drawn = [path for path in save_drawn(figures(result), out) if path.suffix == ".png"]
     return [*(name for name, _, _ in tables), *(f"figures/{path.name}" for path in drawn)]

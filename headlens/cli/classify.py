@@ -79,10 +79,14 @@ def command(
     """Score every head of MODEL on a corpus, and tag those whose scores are evidence.
 
     Writes scores.csv (every measure of every head, with baseline, interval and q-value), tags.csv (the
-    tags of each head), figures/ and run.json (everything needed to do it again).
+    tags of each head), figures/, report.html (all of it to read, with examples) and run.json (everything
+    needed to do it again).
     """
-    from headlens import runs
+    from headlens import examples, runs
     from headlens.classification import Reading, Settings, Sources, check_tags, classify, read_corpus
+    from headlens.report.page.write import write_report
+    from headlens.report.tag_map import tags_by_head
+    from headlens.report.viewer_data import Marks
     from headlens.tags import margins_in_force
 
     clock = runs.Clock.start()
@@ -112,8 +116,13 @@ def command(
         )
     if corpus.parser:
         click.echo(f"Trees are silver: a parse by {corpus.parser}, not checked by people.", err=True)
-    click.echo(summary(lens, found))
-    click.echo(f"\nWrote {out / 'tags.csv'}, {out / 'scores.csv'}, {out / 'run.json'} and {out / 'figures'}.")
+    click.echo(summary(lens, found))  # before the report: what was found is said whatever becomes of the page
+    examples.save(out, examples.attempt(examples.of_corpus, lens, corpus), Marks(tags_by_head(found.tags)))
+    write_report([out], out / "report.html")
+    click.echo(
+        f"\nWrote {out / 'report.html'}, {out / 'tags.csv'}, {out / 'scores.csv'}, {out / 'run.json'} and "
+        f"{out / 'figures'}."
+    )
 
 
 def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
@@ -129,30 +138,27 @@ def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
 
 def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     """Say in a few lines how many heads carry each tag, and which carry it most clearly."""
+    from headlens.findings import clearest, unscored_stacks, was_tested
     from headlens.heads import Head
 
     scores = found.scores
     lines = [f"{'tag':<16}{'heads':>6}   strongest"]
     for tag in dict.fromkeys(scores["tag"]):
-        proven = scores[(scores["tag"] == tag) & scores["tagged"]].sort_values(
-            "ci_low", ascending=False, kind="stable"
-        )
-        best = proven.drop_duplicates(["stack", "layer", "head"])
+        best = clearest(scores, tag)
+        rows: list[Any] = list(best.head(strongest).itertuples())
         examples = ", ".join(
             f"{lens.anatomy.name(Head(row.stack, row.layer, row.head))} {row.measure} {row.score:.2f} "
             f"(baseline {row.baseline:.2f})"
-            for row in best.head(strongest).itertuples()
+            for row in rows
         )
-        tested = scores.loc[scores["tag"] == tag, "q_value"].notna().any()
-        lines.append(f"{tag:<16}{len(best):>6}   {examples or ('-' if tested else 'too little to test')}")
+        none = "-" if was_tested(scores, tag) else "too little to test"
+        lines.append(f"{tag:<16}{len(best):>6}   {examples or none}")
     corpus, read = found.facts["corpus"], found.facts["inputs"]
     where = f"{corpus['sentences']:,} sentences ({corpus['words']:,} words)"
     if read.keys() == {"repeats"}:
         where = f"{read['repeats']['read']} inputs of repeated random tokens"
     lines.append(f"of {len(lens.anatomy.heads)} heads, on {where}. Layers and heads count from 0.")
-    unread = scores.groupby("stack")["n"].max()
-    for stack in unread.index[unread == 0]:
-        lines.append(f"The {stack} stack was not scored: give --targets.")
+    lines += [f"The {stack} stack was not scored: give --targets." for stack in unscored_stacks(scores)]
     return "\n".join(lines)
 
 

@@ -45,17 +45,21 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     """Compare two runs of classify: who gained or lost a tag, and how well the scores agree.
 
     Each RUN is the --out of a headlens classify, of the same model or of one with as many layers and heads.
-    With --out, writes compare_heads.csv, compare_tags.csv, compare_scores.csv and figures/changes.
+    With --out, writes compare_heads.csv, compare_tags.csv, compare_scores.csv, figures/changes, run.json and
+    report.html.
     """
     from headlens.comparison import compare
     from headlens.finished import read_finished
+    from headlens.runs import prepare
 
+    if out is not None:
+        prepare(out, "compare")
     comparison = compare(read_finished(first), read_finished(second))
     if out is not None:
         save(comparison, out)
     click.echo(summary(comparison))
     if out is not None:
-        click.echo(f"\nWrote {', '.join(TABLES + FIGURES)} to {out}.")
+        click.echo(f"\nWrote report.html, {', '.join(TABLES + FIGURES)} and run.json to {out}.")
 
 
 def save(comparison: Comparison, out: Path) -> None:
@@ -70,15 +74,18 @@ def save(comparison: Comparison, out: Path) -> None:
     """
     from headlens import comparison as tables
     from headlens.report.changes import changes_figure
-    from headlens.report.figures import figure_bytes
-    from headlens.tables import write_bytes, write_csv
+    from headlens.report.figures import save_drawn
+    from headlens.report.page.write import write_report
+    from headlens.runs import record_comparison
+    from headlens.runs import save as save_run
+    from headlens.tables import write_csv
 
     write_csv(comparison.heads, out / TABLES[0], tables.HEADS)
     write_csv(comparison.by_tag, out / TABLES[1], tables.BY_TAG)
     write_csv(comparison.by_measure, out / TABLES[2], tables.BY_MEASURE)
-    figure = changes_figure(comparison)
-    for name in FIGURES:
-        write_bytes(figure_bytes(figure, Path(name).suffix), out / name)
+    save_drawn([("changes", changes_figure(comparison))], out)
+    save_run(out, record_comparison(comparison.first.path, comparison.second.path, _notes(comparison)))
+    write_report([out], out / "report.html")
 
 
 def summary(comparison: Comparison) -> str:

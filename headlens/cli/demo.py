@@ -16,7 +16,10 @@ STEPS = [
         ["view", "minilm", SENTENCE, "--heads", "2.0", "--words", "--drop-special", "--out", "head-2.0.png"],
     ),
     ("All 72 heads on one sentence.", ["view", "minilm", SENTENCE, "--out", "all-heads.png"]),
-    ("The same numbers as a table.", ["view", "minilm", SENTENCE, "--words", "--out", "attention.csv"]),
+    (
+        "The same numbers as a table, of one layer.",
+        ["view", "minilm", SENTENCE, "--heads", "2.*", "--words", "--out", "attention.csv"],
+    ),
     ("What every head looks at, with evidence.", ["classify", "minilm", "--out", "classify"]),
     (
         "Which heads matter: each is taken out in turn.",
@@ -26,6 +29,11 @@ STEPS = [
         "How many heads the model can do without, held against random ones.",
         ["ablate", "minilm", "--sweep", "cumulative", "--overwrite", "--out", "pruning"],
     ),
+    (
+        "An interactive page: all heads on one sentence, with their tags and importance.",
+        ["view", "minilm", SENTENCE, "--tags", "classify", "--tags", "ablate", "--out", "attention.html"],
+    ),
+    ("All of it on one page.", ["report", "classify", "ablate", "pruning", "--out", "report.html"]),
 ]
 
 
@@ -41,20 +49,23 @@ STEPS = [
 @debug_option
 @click.pass_context
 def command(ctx: click.Context, out: Path, quiet: bool) -> None:
-    """Run describe, view, classify and ablate on minilm with the bundled English sample.
+    """Run describe, view, classify, ablate and report on minilm with the bundled English sample.
 
     Needs no network and one to two minutes. Every command is printed as you would type it.
     """
     for number, (title, arguments) in enumerate(STEPS, 1):
-        typed = [str(out / word) if before == "--out" else word for before, word in _pairs(arguments)]
+        places = [_is_place(before, word) for before, word in _pairs(arguments)]
+        typed = [str(out / word) if here else word for here, word in zip(places, arguments, strict=True)]
         shown = " ".join(f'"{word}"' if " " in word else word for word in typed)
         click.secho(f"\n[{number}/{len(STEPS)}] {title}", bold=True)
         click.echo(f"$ headlens {shown}\n")
-        if quiet and typed[0] != "describe":
+        if quiet and typed[0] not in ("describe", "report"):
             typed.append("--quiet")
         main.main(typed, prog_name="headlens", standalone_mode=False, parent=ctx.parent)
     click.secho(f"\nDone. Look at {out}:", bold=True)
     for name, what in (
+        ("report.html", "what was found, to read and to click through, in a browser"),
+        ("attention.html", "every head on one sentence, in a browser"),
         ("head-2.0.png", "one head's attention, word by word"),
         ("all-heads.png", "every head of the model on one sentence"),
         ("classify/tags.csv", "what each head was found to do; classify/scores.csv has all numbers"),
@@ -65,6 +76,12 @@ def command(ctx: click.Context, out: Path, quiet: bool) -> None:
     click.echo(
         "Next: the same on your own model, for example  headlens classify ./my-bert --out runs/my-bert"
     )
+
+
+def _is_place(before: str, word: str) -> bool:
+    """Whether a word names something in the demo's directory: a file, or a run to report on."""
+    runs = ("classify", "ablate", "pruning")
+    return before in ("--out", "--tags") or (word in runs and before in ("report", *runs))
 
 
 def _pairs(words: list[str]) -> list[tuple[str, str]]:

@@ -58,15 +58,16 @@ def _rows(result: Sweep, rows: pd.DataFrame) -> list[str]:
 
 def _worst(result: Sweep) -> pd.DataFrame:
     """The rows of the primary metric, largest loss first."""
-    rows = result.primary
-    sign = -1 if result.metrics[0].larger_is_better else 1
-    return rows.assign(loss=sign * rows["delta"]).sort_values("loss", ascending=False, kind="stable")
+    from headlens.findings import with_losses
+
+    return with_losses(result.primary, result.metrics[0].larger_is_better)
 
 
 def _each(result: Sweep) -> list[str]:
+    from headlens.findings import effects
+
     rows, name = _worst(result), result.metrics[0].name
-    effect = rows["q_value"] < 0.05
-    worse, better = (int((effect & found).sum()) for found in (rows["loss"] > 0, rows["loss"] < 0))
+    worse, better = map(len, effects(rows))
     lines = [*_rows(result, rows.head(TOP)), ""]
     lines.append(f"Significant on {name} (q < 0.05), of {counted(len(rows), 'head')}:")
     lines.append(f"  {worse:>4} matter: without one of them it is worse")
@@ -83,9 +84,11 @@ def _each(result: Sweep) -> list[str]:
 
 
 def _cumulative(result: Sweep) -> list[str]:
+    from headlens.findings import last_without_loss
+
     share = result.run["largest_share_without_significant_loss"]
     method, rows = result.importance["method"].iloc[0], result.primary
-    last = rows[rows["n_removed"] <= round(share * rows["n_removed"].max())].tail(1)
+    last = last_without_loss(rows, share)
     lines = [
         f"{share:.0%} of the heads can go without a significant loss of {result.metrics[0].name} (p < 0.05)"
     ]
@@ -114,13 +117,15 @@ def _others(result: Sweep) -> list[str]:
 
 
 def _controls(result: Sweep) -> list[str]:
+    from headlens.findings import as_bad_or_worse
+
     rows = result.controls[result.controls["metric"] == result.metrics[0].name]
     if not len(rows):
         return []
     lines = ["", "Against random sets with as many heads of each layer:"]
     shares, draws = rows["at_least_as_bad"].to_numpy(float), rows["draws"].to_numpy(int)
     for row, share, n in zip(rows.itertuples(), shares, draws, strict=True):
-        worse = round(share * (1 + n)) - 1 if share >= 0 else 0  # the set itself is counted in
+        worse = as_bad_or_worse(share, n)
         lines.append(
             f"  {row.condition}: {row.value:.4f}; random {row.random_mean:.4f} "
             f"({row.random_low:.4f} to {row.random_high:.4f}), {worse} of {n} as bad or worse"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from matplotlib.figure import Figure
 
@@ -13,8 +12,6 @@ from headlens.report.ablation_gates import gates_figure
 from headlens.report.ablation_groups import layers_figure, one_head_figure, tags_figure
 from headlens.report.ablation_heads import heads_figure, importance_figure, methods_of
 from headlens.report.ablation_methods import methods_figure
-from headlens.report.figures import figure_bytes
-from headlens.tables import write_bytes
 
 KINDS: Mapping[str, tuple[str, Callable[[Sweep], Figure]]] = {
     "each": ("heads", heads_figure),
@@ -46,23 +43,3 @@ def figures(sweep: Sweep) -> list[tuple[str, Figure]]:
     if len(sweep.gates):
         drawn.append(("gates", gates_figure(sweep)))
     return drawn
-
-
-def save(figures: Sequence[tuple[str, Figure]], out: Path) -> list[Path]:
-    """Write figures into a run directory; the same bytes every time.
-
-    Args:
-        figures: names and figures.
-        out: the run directory.
-
-    Returns:
-        The files ``figures/NAME.png``.
-
-    Raises:
-        RunError: one cannot be written.
-    """
-    paths = []
-    for name, figure in figures:
-        paths.append(out / "figures" / f"{name}.png")
-        write_bytes(figure_bytes(figure, ".png"), paths[-1])
-    return paths

@@ -13,6 +13,7 @@ from headlens.heads import STACKS, Head
 from headlens.report.ablation_words import MISSING
 from headlens.report.figures import InchFigure
 from headlens.report.head_map import ABOVE, BELOW, HEADING, HIGHEST, LEFT, LOWEST, NARROWEST, TALL, WIDEST
+from headlens.report.links import link_areas, link_name
 from headlens.report.pages import TWO_COLUMNS, page
 from headlens.report.parts import MARGIN
 from headlens.report.tag_styles import luminance
@@ -118,9 +119,12 @@ class Grid:
         columns = sorted({head.head for head in heads})
         axes = figure.place(*place, cell[0] * len(columns), cell[1] * len(rows))
         image = np.ones((len(rows), len(columns), 4))  # [layer, head, colour]
+        several = len({head.stack for head in self.cells}) > 1
+        areas: dict[str, tuple[float, float, float, float]] = {}
         for head in heads:
             row, column = rows.index(head.layer), columns.index(head.head)
             look = self.cells[head]
+            areas[link_name(head, several)] = (column - 0.5, row - 0.5, 1, 1)
             image[row, column] = to_rgba(look.colour)
             if look.mark:
                 ink = "black" if luminance(look.colour) > 0.18 else "white"
@@ -129,6 +133,7 @@ class Grid:
                     **figure.style,
                 )  # fmt: skip
         axes.imshow(image, aspect="auto", interpolation="nearest")
+        link_areas(axes, areas.items())
         for axis, numbers, name in ((axes.xaxis, columns, "head"), (axes.yaxis, rows, "layer")):
             axis.set_ticks(range(len(numbers)), list(map(str, numbers)), fontsize=7, **figure.style)
             axis.set_ticks([n - 0.5 for n in range(1, len(numbers))], minor=True)

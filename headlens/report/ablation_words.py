@@ -23,12 +23,14 @@ VERDICTS: Mapping[str, tuple[str, str]] = {
 }
 """What can be said of a change: its colour and its words."""
 
-_INSTEAD: Mapping[str, str] = {
+INSTEAD: Mapping[str, str] = {
     "zero": "zeros",
     "mean": "its mean output",
     "resample": "its output on another example",
     "uniform": "what uniform attention gives",
 }
+"""What a removed head puts out, by mode."""
+
 _LONGEST = 60  # characters of a name that a user has chosen
 
 
@@ -44,7 +46,7 @@ def measured_on(sweep: Sweep) -> str:
     about, mode = sweep.run["benchmark"], str(sweep.table["mode"].iloc[0])
     return (
         f"Measured on {label(about['name'], _LONGEST)}, {about['examples']:,} examples; a removed head puts "
-        f"out {_INSTEAD.get(mode, mode)}. Layers and heads count from 0."
+        f"out {INSTEAD.get(mode, mode)}. Layers and heads count from 0."
     )
 
 

@@ -9,10 +9,9 @@ import pandas as pd
 
 from headlens.report.best_heads import best_heads, best_heads_figure
 from headlens.report.entropy import MEASURE, entropy_figure
-from headlens.report.figures import InchFigure, figure_bytes
+from headlens.report.figures import InchFigure, save_drawn
 from headlens.report.offsets import offset_figure, offset_table
 from headlens.report.tag_map import tag_map_figure
-from headlens.tables import write_bytes
 
 __all__ = [
     "best_heads_figure",
@@ -24,7 +23,6 @@ __all__ = [
 ]
 
 OWN_FIGURE = {"positional", "broad"}  # tags with a figure of another kind
-ENDINGS = (".png", ".svg")
 
 
 def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Iterator[tuple[str, InchFigure]]:
@@ -64,9 +62,4 @@ def save_figures(scores: pd.DataFrame, tags: pd.DataFrame, out: Path, model: str
     Raises:
         RunError: one cannot be written.
     """
-    paths = []
-    for name, figure in draw_all(scores, tags, model):
-        for ending in ENDINGS:
-            paths.append(Path(out) / "figures" / f"{name}{ending}")
-            write_bytes(figure_bytes(figure, ending), paths[-1])
-    return paths
+    return save_drawn(draw_all(scores, tags, model), out)

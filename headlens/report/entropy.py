@@ -10,6 +10,7 @@ from headlens.errors import InputError
 from headlens.heads import STACKS
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import POINTS, text_size
+from headlens.report.links import link_points
 from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS, count_heads, head_names, page
 from headlens.report.parts import MARGIN
 from headlens.report.tag_styles import style_of
@@ -62,6 +63,8 @@ def _panel(figure: InchFigure, axes: Axes, table: pd.DataFrame) -> None:
             table["layer"][chosen], table["score"][chosen], "o", markersize=3.5, markerfacecolor=face,
             markeredgecolor="0.3", markeredgewidth=0.6, label=what,
         )  # fmt: skip
+    points = zip(table["layer"], table["score"], strict=True)
+    link_points(axes, dict(zip(table["name"], points, strict=True)))
     mean = table.groupby("layer")["score"].mean()
     axes.plot(mean.index, mean, "k-", linewidth=1.3, label="mean of heads")
     for extreme, above in ((table.nlargest(1, "score"), True), (table.nsmallest(1, "score"), False)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -16,8 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from headlens.report.fonts import no_glyph_warnings, text_size, text_style
+from headlens.tables import write_bytes
 
 DPI = 200
+SCREEN = 110  # dots per inch in a notebook
 _SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "headlens", "pdf.fonttype": 42}
 _NO_DATE: dict[str, dict[str, None]] = {
     ".svg": {"Date": None},
@@ -76,6 +79,10 @@ class InchFigure(Figure):
         with no_glyph_warnings():
             return super().get_tightbbox(renderer, bbox_extra_artists=bbox_extra_artists)
 
+    def _repr_png_(self) -> bytes:
+        """Show itself in a notebook, whatever backend is set there."""
+        return figure_bytes(self, ".png", dpi=SCREEN)
+
 
 def wrapped(text: str, width: float, points: float, families: Sequence[str]) -> tuple[str, float]:
     """Break a text into lines.
@@ -112,3 +119,24 @@ def figure_bytes(figure: Figure, ending: str, dpi: int = DPI) -> bytes:
     with matplotlib.rc_context(_SETTINGS), no_glyph_warnings():
         figure.savefig(buffer, format=ending[1:], dpi=dpi, metadata=_NO_DATE[ending])
     return buffer.getvalue()
+
+
+def save_drawn(figures: Iterable[tuple[str, Figure]], out: Path) -> list[Path]:
+    """Write figures into a run directory, each as PNG and as SVG; the same bytes every time.
+
+    Args:
+        figures: names and figures.
+        out: the run directory.
+
+    Returns:
+        The files ``figures/NAME.png`` and ``figures/NAME.svg`` of each.
+
+    Raises:
+        RunError: one cannot be written.
+    """
+    paths = []
+    for name, figure in figures:
+        for ending in (".png", ".svg"):
+            paths.append(Path(out) / "figures" / f"{name}{ending}")
+            write_bytes(figure_bytes(figure, ending), paths[-1])
+    return paths

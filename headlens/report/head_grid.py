@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
+from matplotlib.colors import PowerNorm
 from matplotlib.patches import Rectangle
 
 from headlens.report.figures import DPI, InchFigure
 from headlens.report.fonts import POINTS, families_for, text_size
+from headlens.report.links import link_areas
 from headlens.report.parts import (
     BAR_ROOM,
     LINE,
@@ -22,9 +24,11 @@ from headlens.report.parts import (
     Array,
     Frame,
     about,
+    attention,
     colour_bar,
     label,
     pooled,
+    scale_of,
     show,
     thinned,
 )
@@ -55,6 +59,7 @@ class Block:
         panel: width and height of a panel, in inches.
         size: width and height of the image, in inches.
         factor: side of the square of weights that one cell stands for.
+        several: whether the model has other stacks besides.
     """
 
     stack: str
@@ -65,6 +70,7 @@ class Block:
     panel: tuple[float, float]
     size: tuple[float, float]
     factor: int
+    several: bool = False
 
 
 def draw_grid(maps: AttentionMaps, title: str | None = None) -> InchFigure:
@@ -83,7 +89,7 @@ def draw_grid(maps: AttentionMaps, title: str | None = None) -> InchFigure:
         stack: [[label(token) for token in axis.tokens] if points else [] for axis in pair]
         for stack, pair in maps.axes.items()
     }
-    title = label(title or f"{maps.model}: attention of {_which(maps)}", 90)
+    title = label(title or f"{maps.model}: {attention(maps)} of {_which(maps)}", 90)
     caption = _caption(maps, points > 0, max(block.factor for block in blocks))
     families = families_for([title, caption, *chain.from_iterable(chain(*labels.values()))])
     rooms = {
@@ -95,12 +101,13 @@ def draw_grid(maps: AttentionMaps, title: str | None = None) -> InchFigure:
     heights = [0.45 + 0.25 * several + block.size[1] + rooms[block.stack][1] for block in blocks]
     width = left - MARGIN + max(block.size[0] for block in blocks) + BAR_ROOM
     figure, top = Frame(title, caption, families).figure(width, max(sum(heights), 1.9))
-    colour_bar(figure, width + MARGIN - BAR_ROOM + 0.2, top + 0.45, max(1.3, min(blocks[0].size[1], 3)))
+    scale, high = scale_of(maps), max(1.3, min(blocks[0].size[1], 3))
+    colour_bar(figure, (width + MARGIN - BAR_ROOM + 0.2, top + 0.45, high), scale)
     for block, height in zip(blocks, heights, strict=True):
         if several:
             figure.write(MARGIN, top, _heading(maps, block.stack), 9, fontweight="bold")
         axes = figure.place(left, top + 0.4 + 0.25 * several, *block.size)
-        _draw_block(figure, axes, block)
+        _draw_block(figure, axes, block, scale)
         _label_outer(figure, axes, block, labels[block.stack], points)
         axes.tick_params(axis="y", pad=POINTS * rooms[block.stack][0] + 5)
         top += height
@@ -138,8 +145,9 @@ def compose(maps: AttentionMaps, stack: str, side: float) -> Block:
         image[top : top + high, left : left + wide] = panel.repeat(repeats[0], 0).repeat(repeats[1], 1)
         corners.append((layer, number, left * units[1], top * units[0]))
     size = shape[1] * units[1], shape[0] * units[0]
+    several = len({site.stack for site in maps.sites}) > 1
     return Block(
-        stack, rows, columns, image, tuple(corners), (wide * units[1], high * units[0]), size, factor
+        stack, rows, columns, image, tuple(corners), (wide * units[1], high * units[0]), size, factor, several
     )
 
 
@@ -157,14 +165,19 @@ def _panel_side(maps: AttentionMaps) -> tuple[float, float]:
     return needed, max(SMALL, min(8.0, needed * POINTS / (longest * LINE)))
 
 
-def _draw_block(figure: InchFigure, axes: Axes, block: Block) -> None:
+def _draw_block(figure: InchFigure, axes: Axes, block: Block, scale: PowerNorm) -> None:
     width, height = block.size
-    show(axes, block.image, (0, width, height, 0))
+    show(axes, block.image, (0, width, height, 0), scale)
     wide, high = block.panel
     outlines = [Rectangle((left, top), wide, high) for _, _, left, top in block.corners]
     axes.add_collection(
         PatchCollection(outlines, facecolor="none", edgecolor="0.6", linewidth=0.4, clip_on=False)
     )
+    several = block.stack if block.several else ""
+    areas = {
+        f"{several}.{layer}.{n}".lstrip("."): (left, top, wide, high) for layer, n, left, top in block.corners
+    }
+    link_areas(axes, areas.items())
     for layer, number, left, top in block.corners:
         axes.text(left, top - 0.015, f"{layer}.{number}", fontsize=SMALL, va="bottom", **figure.style)
     bold = {"fontsize": 8, "fontweight": "bold", **figure.style}

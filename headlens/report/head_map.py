@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from headlens.heads import STACKS, Head
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import POINTS, text_size
+from headlens.report.links import link_areas, link_name
 from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS, page
 from headlens.report.parts import MARGIN
 from headlens.report.tag_styles import style_of
@@ -110,9 +111,13 @@ class HeadMap:
         axes = _inch_axes(figure, (*place, wide * len(columns), high * len(rows)))
         axes.set_axis_on()
         axes.spines[:].set_visible(False)
+        areas: dict[str, Box] = {}
+        several = len({head.stack for head in self.cells}) > 1
         for head in heads:
             corner = columns.index(head.head) * wide, rows.index(head.layer) * high
             _cell(figure, axes, (*corner, wide, high), self.cells[head])
+            areas[link_name(head, several)] = (*corner, wide, high)
+        link_areas(axes, areas.items())
         style = {"fontsize": 7, **figure.style}
         axes.set_xticks([(n + 0.5) * wide for n in range(len(columns))], list(map(str, columns)), **style)
         axes.set_yticks([(n + 0.5) * high for n in range(len(rows))], list(map(str, rows)), **style)

@@ -14,10 +14,12 @@ from headlens.report.parts import (
     MARGIN,
     Frame,
     about,
+    attention,
     colour_bar,
     label,
     name_tokens,
     pooled,
+    scale_of,
     show,
     thinned,
 )
@@ -52,11 +54,11 @@ def draw_head(maps: AttentionMaps, title: str | None = None) -> InchFigure:
     Returns:
         The figure.
     """
-    head = maps.heads[0]
+    head, scale = maps.heads[0], scale_of(maps)
     labels = [[label(token) for token in axis.tokens] for axis in maps.axes[head.stack]]
     points, cell, step = _sizes(max(map(len, labels)))
     image, factor = pooled(maps.pattern(head).numpy(), MOST_CELLS)
-    title = label(title or f"{maps.model}: attention of head {maps.name(head)}", 90)
+    title = label(title or f"{maps.model}: {attention(maps)} of head {maps.name(head)}", 90)
     families = families_for([title, *labels[0], *labels[1]])
     room = [text_size(names[::step], points, families)[0] + 0.1 for names in labels]
     width, height = len(labels[1]) * cell, len(labels[0]) * cell
@@ -66,11 +68,11 @@ def draw_head(maps: AttentionMaps, title: str | None = None) -> InchFigure:
         left - MARGIN + width + BAR_ROOM, max(height + room[1] + 0.25, 1.5)
     )
     axes = figure.place(left, top, width, height)
-    show(axes, image, (0, len(labels[1]), len(labels[0]), 0))
+    show(axes, image, (0, len(labels[1]), len(labels[0]), 0), scale)
     name_tokens(figure, axes, labels, step, points)
     axes.set_xlabel("key", fontsize=9, **figure.style)
     axes.set_ylabel("query", fontsize=9, **figure.style)
-    colour_bar(figure, left + width + 0.2, top, max(1.3, min(height, 3)))
+    colour_bar(figure, (left + width + 0.2, top, max(1.3, min(height, 3))), scale)
     return figure
 
 

@@ -70,9 +70,24 @@ def label(text: str, longest: int = LONGEST_LABEL) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "\u2026"
 
 
+def scale_of(maps: AttentionMaps) -> PowerNorm:
+    """Choose the colour scale: for weights that of all figures, for norms one up to the largest."""
+    if maps.measure == "weights":
+        return SCALE
+    peak = max(float(pattern.max()) for pattern in maps.patterns.values())
+    return PowerNorm(0.5, vmin=0, vmax=peak or 1)
+
+
+def attention(maps: AttentionMaps) -> str:
+    """Name what is drawn, for titles."""
+    return "attention" if maps.measure == "weights" else "norms"
+
+
 def about(maps: AttentionMaps) -> str:
     """Say how to read the colours, and what was done to the weights."""
     parts = ["Colours run from 0 to 1 by the square root of the weight."]
+    if maps.measure == "norms":
+        parts = ["Norms: weight times the length of what the key hands over; colours by their square root."]
     if maps.by_words:
         parts.append("Words: the sum to a word's pieces, the mean from them.")
     if not maps.specials:
@@ -112,9 +127,9 @@ def pooled(pattern: Array, most: int) -> tuple[Array, int]:
     return squares.reshape(rows, factor, columns, factor).max(axis=(1, 3)), factor
 
 
-def show(axes: Axes, image: Array, extent: tuple[float, float, float, float]) -> None:
-    """Draw weights on the shared colour scale; extent is (left, right, bottom, top)."""
-    axes.imshow(image, cmap=COLOURS, norm=SCALE, extent=extent, aspect="auto", interpolation="nearest")
+def show(axes: Axes, image: Array, extent: tuple[float, float, float, float], scale: PowerNorm) -> None:
+    """Draw weights on a colour scale; extent is (left, right, bottom, top)."""
+    axes.imshow(image, cmap=COLOURS, norm=scale, extent=extent, aspect="auto", interpolation="nearest")
     axes.grid(visible=False)
 
 
@@ -130,10 +145,13 @@ def name_tokens(
     axes.tick_params(length=2, pad=2)
 
 
-def colour_bar(figure: InchFigure, left: float, top: float, height: float) -> None:
-    """Draw the colour scale, [0, 1], with the weights that its colours stand for."""
+def colour_bar(figure: InchFigure, place: tuple[float, float, float], scale: PowerNorm) -> None:
+    """Draw a colour scale with what its colours stand for; place is left, top and height in inches."""
+    left, top, height = place
     axes = figure.place(left, top, 0.13, height)
-    bar = figure.colorbar(ScalarMappable(SCALE, COLOURS), cax=axes, ticks=TICKS)
-    bar.set_label("attention weight", fontsize=8, **figure.style)
+    ticks = [tick * float(scale.vmax or 1) for tick in TICKS]
+    bar = figure.colorbar(ScalarMappable(scale, COLOURS), cax=axes, ticks=ticks)
+    what = "attention weight" if scale is SCALE else "norm (units of the residual stream)"
+    bar.set_label(what, fontsize=8, **figure.style)
     axes.minorticks_off()
-    axes.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS], fontsize=7, **figure.style)
+    axes.set_yticks(ticks, [f"{tick:.3g}" for tick in ticks], fontsize=7, **figure.style)

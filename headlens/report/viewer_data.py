@@ -14,6 +14,7 @@ from headlens.heads import Head, head_name
 from headlens.report.levels import coded, levels
 from headlens.report.parts import COLOURS
 from headlens.report.tag_styles import STYLES, style_of
+from headlens.report.viewer_start import checked_start
 from headlens.text.display import visible
 from headlens.text.groups import word_groups
 from headlens.text.reading import Axis
@@ -43,15 +44,17 @@ class Marks:
 
 @dataclass(slots=True)
 class _Room:
-    """How much may still be put into the page."""
+    """How much may still be put into the page; one head there always is."""
 
     left: int
+    empty: bool = True
     refused: list[Head] = field(default_factory=list)
 
     def take(self, head: Head, text: str) -> bool:
-        fits = len(text) <= self.left and not self.refused
+        fits = self.empty or (len(text) <= self.left and not self.refused)
         if fits:
             self.left -= len(text)
+            self.empty = False
         else:
             self.refused.append(head)
         return fits
@@ -71,11 +74,15 @@ def viewer_data(
         texts: titles and maps of one or several inputs of the same model.
         marks: tags and importance of heads.
         start: what the viewer shows first, by the names of its settings.
-        most_bytes: of coded weights; heads that do not fit are left out from the last layer on, and the page
-            says so.
+        most_bytes: of coded weights; heads that do not fit are left out from the last layer on, but never
+            the first one, and the page says so.
 
     Returns:
         The data; texts of more than `MOST_TOKENS` tokens are cut, and the page says so.
+
+    Raises:
+        InputError: there is no such setting, or it does not take that value.
+        SelectorError: a head to start with is not in the model.
     """
     marks = marks or Marks()
     sites = texts[0][1].sites
@@ -90,7 +97,7 @@ def viewer_data(
         "tags": {tag: _style(tag) for tag in known},
         "importance": marks.method if marks.importance is not None else "",
         "palette": _coded_palette(),
-        "start": dict(start or {}),
+        "start": checked_start(start or {}, sites),
         "notes": [],
         "texts": [_text(title, maps, most_bytes // len(texts)) for title, maps in texts],
     }

@@ -12,7 +12,7 @@ from torch import Tensor
 from headlens.errors import InputError
 from headlens.limits import longest_input
 from headlens.text.display import readable_tokens
-from headlens.text.targets import AsTarget, decoder_ids
+from headlens.text.targets import AsTarget, decoder_ids, start_id
 from headlens.text.words import Encoded, encode_text
 
 if TYPE_CHECKING:
@@ -108,6 +108,23 @@ def read(
         "decoder_attention_mask": torch.ones_like(ids).to(lens.device),
     }
     return Reading(inputs, _axis(tokenizer, source), _shifted_axis(tokenizer, written, ids))
+
+
+def reading_of(lens: Lens, encoded: Encoded) -> Reading:
+    """Make an input of what is tokenized already.
+
+    Args:
+        lens: the model and its tokenizer.
+        encoded: the tokens; no longer than the model takes.
+
+    Returns:
+        The input. The decoder of an encoder-decoder model is given its start token alone, so that its encoder
+        runs as ever.
+    """
+    inputs = _tensors(lens, encoded.inputs)
+    if lens.model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = torch.tensor([[start_id(lens.model)]], device=lens.device)
+    return Reading(inputs, _axis(lens.tokenizer, encoded))
 
 
 def _check_target(kind: str, wanted: bool, target: str | None) -> None:

@@ -40,17 +40,37 @@ def repeated_inputs(tokenizer: Any, longest: int, seed: int) -> Inputs:
     items = []
     for unit in range(N_INPUTS):
         block = generator.choice(ordinary, size=length, replace=False).tolist()
-        ids = [*before, *block * REPEATS, *after]
-        special = (True,) * len(before) + (False,) * (len(block) * REPEATS) + (True,) * len(after)
-        encoded = Encoded(
-            inputs={"input_ids": ids},
-            tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),
-            words=(None,) * len(ids),
-            special=special,
-            forms=(),
-        )
-        items.append(Item(encoded, unit, ()))
+        items.append(Item(_repeated(tokenizer, block, REPEATS), unit, ()))
     return Inputs(items, N_INPUTS, "input")
+
+
+def repeated_encoded(tokenizer: Any, length: int, repeats: int, seed: int) -> Encoded:
+    """Draw one block of different random tokens and repeat it.
+
+    Args:
+        tokenizer: a tokenizer of `transformers`.
+        length: tokens of the block.
+        repeats: how often it stands there.
+        seed: of what is drawn.
+
+    Returns:
+        The input, with special tokens where the tokenizer puts them.
+    """
+    drawn = np.random.default_rng(seed).choice(ordinary_tokens(tokenizer), size=length, replace=False)
+    return _repeated(tokenizer, drawn.tolist(), repeats)
+
+
+def _repeated(tokenizer: Any, block: list[int], repeats: int) -> Encoded:
+    before, after = frame(tokenizer)
+    ids = [*before, *block * repeats, *after]
+    special = (True,) * len(before) + (False,) * (len(block) * repeats) + (True,) * len(after)
+    return Encoded(
+        inputs={"input_ids": ids},
+        tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),
+        words=(None,) * len(ids),
+        special=special,
+        forms=(),
+    )
 
 
 def _block_length(longest: int, n_ordinary: int, n_special: int) -> int:

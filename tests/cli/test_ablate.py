@@ -11,7 +11,7 @@ from headlens.cli import main
 from headlens.tables import ABLATION, IMPORTANCE
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 
-FILES = ["ablation.csv", "figures", "importance.csv", "run.json", "units"]
+FILES = ["ablation.csv", "examples.json", "figures", "importance.csv", "report.html", "run.json", "units"]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,10 @@ def test_what_a_run_says(model, spec, tmp_path):
     assert lines[12].strip() == f"{effect - worse} harm: without one of them it is better"
     rest = f"{8 - effect} other head{'s' * (effect != 7)}"
     assert lines[13].startswith(f"Without {rest}, each alone, nothing significant changes. ")
-    assert lines[15] == f"Written to {out}: ablation.csv, importance.csv, figures/heads.png, run.json"
+    assert (
+        lines[15]
+        == f"Written to {out}: report.html, ablation.csv, importance.csv, figures/heads.png, run.json"
+    )
 
 
 def test_the_sample_is_named_and_the_same_command_goes_on(model, tmp_path):

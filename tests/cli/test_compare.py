@@ -56,8 +56,8 @@ def test_what_is_said_and_written(runs, tmp_path):
         "  0.1           -syntactic",
         "  1.1           +delimiter",
         "",
-        "Wrote compare_heads.csv, compare_tags.csv, compare_scores.csv, figures/changes.png, "
-        f"figures/changes.svg to {tmp_path / 'out'}.",
+        "Wrote report.html, compare_heads.csv, compare_tags.csv, compare_scores.csv, figures/changes.png, "
+        f"figures/changes.svg and run.json to {tmp_path / 'out'}.",
     ]
     tables = {
         name: pd.read_csv(tmp_path / "out" / f"compare_{name}.csv") for name in ("heads", "tags", "scores")
@@ -70,8 +70,9 @@ def test_what_is_said_and_written(runs, tmp_path):
 def test_the_same_bytes_twice(runs, tmp_path):
     for name in ("out", "again"):
         assert run_compare(*runs, "--out", tmp_path / name).exit_code == 0
-    files = sorted(path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.*"))
-    assert len(files) == 5
+    written = sorted(path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.*"))
+    files = [path for path in written if path.name not in ("run.json", "report.html")]  # these name --out
+    assert (len(written), len(files)) == (7, 5)
     for file in files:
         assert (tmp_path / "out" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
 

@@ -15,11 +15,12 @@ from headlens.ablation.result import Sweep, against_controls, no_importance, tab
 from headlens.benchmarks.metrics import Ratio
 from headlens.errors import RunError
 from headlens.heads import Head
-from headlens.report.ablation import figures, save
+from headlens.report.ablation import figures
 from headlens.report.ablation_gates import gates_figure
 from headlens.report.ablation_groups import control_changes
 from headlens.report.ablation_heads import importance_figure
 from headlens.report.ablation_words import BETTER, MISSING, UNSURE, WORSE
+from headlens.report.figures import save_drawn
 from pictures import assert_readable, said
 
 LOSS = Ratio("loss", "loss per token (nats)", False, 0)
@@ -438,17 +439,19 @@ def test_roles_that_gates_gave():
 def test_figures_are_written_with_the_same_bytes_every_time(tmp_path):
     sweep = with_methods(gradient=[1, 2, 3, 4], taylor=[4, 3, -2, 1])
     before = dict(matplotlib.rcParams)
-    paths = save(figures(sweep), tmp_path / "one")
+    paths = save_drawn(figures(sweep), tmp_path / "one")
     assert [path.relative_to(tmp_path / "one").as_posix() for path in paths] == [
-        "figures/importance-gradient.png", "figures/importance-taylor.png", "figures/methods.png",
-    ]  # fmt: skip
-    again = save(figures(sweep), tmp_path / "two")
+        f"figures/{name}{ending}"
+        for name in ("importance-gradient", "importance-taylor", "methods")
+        for ending in (".png", ".svg")
+    ]
+    again = save_drawn(figures(sweep), tmp_path / "two")
     assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
     assert dict(matplotlib.rcParams) == before
     assert not matplotlib._pylab_helpers.Gcf.figs  # pyplot holds no figure
     (tmp_path / "file").touch()
     with pytest.raises(RunError) as refused:
-        save(figures(sweep), tmp_path / "file")
+        save_drawn(figures(sweep), tmp_path / "file")
     path = tmp_path / "file" / "figures" / "importance-gradient.png"
     assert str(refused.value) == (
         f"{path} cannot be written: Not a directory. Choose another place with --out, or make room."

@@ -47,7 +47,7 @@ def test_best_heads_are_drawn_with_interval_baseline_n_and_name():
     assert (tagged.get_xdata().tolist(), tagged.get_ydata().tolist()) == ([0.75], [0])
     assert (other.get_xdata().tolist(), other.get_ydata().tolist()) == ([0.3], [1])
     assert to_hex(tagged.get_markerfacecolor()) == STYLES["syntactic"].colour
-    (intervals,) = axes.collections
+    intervals, _ = axes.collections  # the other one holds links
     assert np.allclose(intervals.get_segments()[0], [[0.7, 0], [0.83, 0]])
     beside = [text.get_text() for text in axes.texts]
     assert beside == [

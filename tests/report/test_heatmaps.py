@@ -314,3 +314,16 @@ def test_fonts_that_cannot_be_read_are_passed_over(tmp_path, monkeypatch):
 def test_maps_of_one_token():
     maps: AttentionMaps = toys.random_maps(["only"], 1, 2)
     assert_all_inside(maps.heatmap())
+
+
+def test_norms_have_a_scale_of_their_own_up_to_the_largest():
+    norms = toys.minilm().attention("The dog barked.").to_norms()
+    peak = max(float(pattern.max()) for pattern in norms.patterns.values())
+    for figure in (norms.heatmap(), norms.heatmap("2.0")):
+        (image,) = (image for axes in figure.axes for image in axes.images if len(image.get_array()) > 1)
+        shown = norms if "72" in figure.texts[0].get_text() else norms.select("2.0")
+        largest = max(float(pattern.max()) for pattern in shown.patterns.values())
+        assert (image.norm.vmin, image.norm.vmax) == (0, pytest.approx(largest))
+        assert "norms of" in figure.texts[0].get_text()
+        assert "Norms: weight times the length" in figure.texts[1].get_text().replace("\n", " ")
+    assert peak > 1

@@ -1,28 +1,27 @@
 // Everything that can be chosen, each with a label.
 
 import { element } from "./viewer-dom.js";
+import { CHOICES } from "./viewer-state.js";
 
 export class Controls {
   constructor(data, update) {
     this.data = data;
     this.update = update;
-    const text = data.payload.texts[0];
     this.fields = [];
     this.root = element("div", { class: "hl-controls" });
     const { texts, tagged, importance } = data.payload;
-    if (texts.length > 1) this.select("text", "Text", texts.map((one, index) => [index, short(one.title)]), Number);
+    const titles = texts.map((one, index) => [index, short(one.title)]);
+    if (texts.length > 1) this.select("text", "Text", titles, Number);
     this.head();
     const all = texts.every((one) => one.byWords);
-    if (!all) this.select("unit", "Show", [["tokens", "tokens"], ["words", "words"]]);
+    if (!all) this.select("unit", "Show", twice("tokens", "words"));
     if (texts.some((one) => one.hasSpecial)) this.check("special", "Special tokens");
-    if (texts.some((one) => one.norms)) this.select("lens", "Measure", [["weights", "weights"], ["norms", "norms"]]);
-    const orders = [["layer", "layer"], ["entropy", "entropy"]];
-    if (importance) orders.push(["importance", "importance"]);
-    if (tagged) orders.push(["tag", "tag"]);
-    if (data.heads.length > 1 && text) this.select("sort", "Sort heads by", orders);
-    this.select("shape", "Draw", [["lines", "lines"], ["heatmap", "heatmap"]]);
-    this.select("least", "Lines from", ["0", "0.01", "0.05", "0.1", "0.25", "0.5"].map((share) => [share, share]));
-    this.select("theme", "Colours", [["auto", "as the system"], ["light", "light"], ["dark", "dark"]]);
+    if (texts.some((one) => one.norms)) this.select("lens", "Measure", twice("weights", "norms"));
+    const orders = ["layer", "entropy", importance ? "importance" : null, tagged ? "tag" : null].filter(Boolean);
+    if (data.heads.length > 1) this.select("sort", "Sort by", twice(...orders));
+    this.select("shape", "Draw", twice("lines", "heatmap"));
+    this.select("least", "Hide lines under", CHOICES.least.map((share) => [share, percent(share)]));
+    this.select("theme", "Theme", twice(...CHOICES.theme));
   }
 
   head() {
@@ -38,7 +37,8 @@ export class Controls {
   }
 
   check(name, label) {
-    const field = element("input", { type: "checkbox", name, on: { change: () => this.update({ [name]: field.checked }) } });
+    const change = () => this.update({ [name]: field.checked });
+    const field = element("input", { type: "checkbox", name, on: { change } });
     this.fields.push([name, (state) => { field.checked = state[name]; }]);
     this.root.append(element("label", {}, field, ` ${label}`));
   }
@@ -46,8 +46,28 @@ export class Controls {
   render(state) {
     for (const [, show] of this.fields) show(state);
     const text = this.data.text(state);
-    for (const option of this.root.querySelectorAll("[name=heads] option")) option.disabled = text.maps[option.value] === undefined;
+    this.allow("unit", !text.byWords);
+    this.allow("special", text.hasSpecial);
+    this.allow("lens", text.norms);
+    this.allow("least", state.shape === "lines");
+    for (const option of this.root.querySelectorAll("[name=heads] option")) {
+      option.disabled = text.maps[option.value] === undefined;
+    }
   }
+
+  // What this text has no choice of stays in its place, so that nothing jumps.
+  allow(name, possible) {
+    const field = this.root.querySelector(`[name=${name}]`);
+    if (field) field.disabled = !possible;
+  }
+}
+
+function twice(...values) {
+  return values.map((value) => [value, value]);
+}
+
+export function percent(share) {
+  return `${100 * Number(share)} %`;
 }
 
 function short(title) {

@@ -1,6 +1,8 @@
 // All heads as small pictures, drawn when they come into view.
 
+import { HEAD_COLOURS } from "./viewer-colours.js";
 import { element, sizeCanvas } from "./viewer-dom.js";
+import { chip, described, ordered } from "./viewer-heads.js";
 import { pooled } from "./viewer-matrix.js";
 
 const SIDE = 44; // CSS pixels
@@ -26,6 +28,7 @@ export class Grid {
       cell.button.setAttribute("aria-pressed", order >= 0);
       cell.button.tabIndex = order === 0 ? 0 : -1;
       cell.button.classList.toggle("hl-first", order === 0);
+      cell.button.style.setProperty("--hl-mine", HEAD_COLOURS[order] || "");
     }
   }
 
@@ -54,13 +57,13 @@ export class Grid {
     const groups = byLayer
       ? this.data.stacks.map((stack) => here.filter((head) => head.stack === stack))
       : [ordered(here, state, this.data)];
-    const parts = groups.filter((group) => group.length).flatMap((group) => (byLayer ? this.table(group) : group.map((head) => this.cell(head))));
-    this.root.replaceChildren(...parts);
+    const lay = byLayer ? (group) => this.table(group, state) : (group) => group.map((head) => this.cell(head, state));
+    this.root.replaceChildren(...groups.filter((group) => group.length).flatMap(lay));
     for (const { button } of this.cells.values()) this.watch.observe(button);
   }
 
   // A stack as rows of layers and columns of heads.
-  table(group) {
+  table(group, state) {
     const columns = [...new Set(group.map((head) => head.head))].sort((a, b) => a - b);
     const rows = [...new Set(group.map((head) => head.layer))].sort((a, b) => a - b);
     const table = element("div", { class: "hl-table" });
@@ -71,27 +74,28 @@ export class Grid {
       table.append(element("span", { class: "hl-number" }, `${row}`));
       for (const column of columns) {
         const head = group.find((one) => one.layer === row && one.head === column);
-        table.append(head ? this.cell(head) : element("span"));
+        table.append(head ? this.cell(head, state) : element("span"));
       }
     }
     const heading = this.data.stacks.length > 1 ? [element("h3", {}, group[0].stack)] : [];
     return [...heading, table];
   }
 
-  cell(head) {
+  cell(head, state) {
     const canvas = element("canvas", { "aria-hidden": "true" });
     sizeCanvas(canvas, SIDE, SIDE);
     const name = element("span", { class: "hl-name" }, head.name);
     const chips = head.tags.map((tag) => chip(tag, this.data.payload.tags[tag]));
-    const tags = this.data.payload.tagged ? element("span", { class: "hl-tags", "aria-hidden": "true" }, ...chips) : null;
+    const row = element("span", { class: "hl-tags", "aria-hidden": "true" }, ...chips);
+    const said = described(head, state, this.data);
     const button = element("button", {
       type: "button",
       class: "hl-cell",
       "data-head": head.name,
-      title: described(head, this.data),
-      "aria-label": described(head, this.data),
+      title: said,
+      "aria-label": said,
       on: { click: (event) => this.choose(head.name, event.shiftKey || event.ctrlKey || event.metaKey) },
-    }, canvas, tags, name);
+    }, canvas, this.data.payload.tagged ? row : null, name);
     this.cells.set(head.name, { button, canvas });
     return button;
   }
@@ -124,36 +128,8 @@ export class Grid {
     const matrix = await this.data.matrix(this.state, name);
     if (!cell) return;
     const pen = sizeCanvas(cell.canvas, SIDE, SIDE);
-    this.colours.paint(pen, pooled(matrix, 2 * SIDE), this.data.peak(this.state), [0, 0, SIDE, SIDE]);
+    const small = pooled(matrix, cell.canvas.width); // no cell may fall between two pixels
+    this.colours.paint(pen, small, this.data.peak(this.state), [0, 0, SIDE, SIDE]);
     cell.button.dataset.drawn = "";
   }
-}
-
-export function chip(tag, style) {
-  const made = element("span", { class: "hl-chip", title: tag }, style.letter);
-  made.style.background = style.colour;
-  made.style.color = style.ink;
-  return made;
-}
-
-// A head in words: its name, tags, entropy and importance.
-export function described(head, data) {
-  const parts = [`Head ${head.name}`];
-  if (data.payload.tagged) parts.push(head.tags.length ? head.tags.join(", ") : "no tag");
-  if (head.importance !== null) parts.push(`importance ${head.importance.toPrecision(3)} (${data.payload.importance})`);
-  return parts.join("; ");
-}
-
-// Entropy: the most focused first. Importance: the largest first. Tag: tagged ones first, by tag.
-export function ordered(heads, state, data) {
-  const rank = Object.keys(data.payload.tags);
-  const entropy = data.text(state).entropy;
-  const keys = {
-    layer: () => 0,
-    entropy: (head) => entropy[head.name] ?? Infinity,
-    importance: (head) => (head.importance === null ? Infinity : -head.importance),
-    tag: (head) => (head.tags.length ? rank.indexOf(head.tags[0]) : rank.length),
-  };
-  const key = keys[state.sort];
-  return heads.map((head) => [key(head), head]).sort((a, b) => a[0] - b[0] || 0).map(([, head]) => head);
 }

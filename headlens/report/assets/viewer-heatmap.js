@@ -44,13 +44,15 @@ export class Heatmap {
     this.measure();
     const { left, top, cell } = this;
     const { rows, columns } = this.matrix;
-    const pen = sizeCanvas(this.canvas, left + columns * cell + 1, top + rows * cell + 1);
+    const pen = sizeCanvas(this.canvas, left + columns * cell + this.after, top + rows * cell + this.after);
     this.colours.paint(pen, this.matrix, this.data.peak(this.state), [left, top, columns * cell, rows * cell]);
     pen.strokeStyle = colourOf(this.root, "--hl-line");
     pen.strokeRect(left - 0.5, top - 0.5, columns * cell + 1, rows * cell + 1);
     this.labels(pen);
     const lens = this.state.lens === "norms" ? "Norms" : "Weights";
-    this.canvas.setAttribute("aria-label", `${lens} of head ${this.state.heads[0]}: ${rows} queries by ${columns} keys. Press v for lists of tokens that can be read.`);
+    const size = `${rows} queries by ${columns} keys`;
+    const said = `${lens} of head ${this.state.heads[0]}: ${size}. Press v for lists of tokens that can be read.`;
+    this.canvas.setAttribute("aria-label", said);
   }
 
   // The size of cells and of the room for labels, from the font, so that larger text gets more room.
@@ -64,10 +66,12 @@ export class Heatmap {
     [this.left, this.top] = rooms.map(Math.ceil);
     const longest = Math.max(this.matrix.rows, this.matrix.columns);
     const ratio = Math.min(window.devicePixelRatio || 1, 2);
-    const fits = Math.min((this.last[0] - this.left - 4) / this.matrix.columns, (LARGEST / ratio - Math.max(...rooms) - 4) / longest);
+    const wide = (this.last[0] - this.left - font) / this.matrix.columns;
+    const fits = Math.min(wide, (LARGEST / ratio - Math.max(...rooms) - font) / longest);
     this.cell = Math.max(CELL.least, Math.min(fits, CELL.most));
     if (this.cell > 2) this.cell = Math.floor(this.cell);
     this.every = Math.ceil((font * 1.15) / this.cell);
+    this.after = Math.max(1, Math.ceil((font * 1.3 - this.cell) / 2)); // the last label may be taller than its row
   }
 
   labels(pen) {
@@ -88,10 +92,6 @@ export class Heatmap {
       pen.fillText(name, 0, 0);
       pen.restore();
     });
-  }
-
-  note() {
-    return this.every > 1 ? `Every ${this.every}th token is labelled.` : "";
   }
 
   // Show the row or column of a token.
@@ -126,12 +126,19 @@ export class Heatmap {
     this.tip.replaceChildren(
       element("bdi", { dir: "auto" }, this.axes[0].labels[row]), " \u2192 ",
       element("bdi", { dir: "auto" }, this.axes[1].labels[column]), ": ", element("b", {}, value));
-    const box = this.frame.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    this.tip.style.left = `${Math.max(0, Math.min(x + 14, this.root.scrollLeft + this.root.clientWidth - this.tip.offsetWidth - 4))}px`;
-    this.tip.style.top = `${y + 18}px`;
+    this.placeTip(event);
     this.mark(`q${row}`);
     return undefined;
+  }
+
+  // Below the pointer, or above it where there is no room; never outside of what is in view.
+  placeTip(event) {
+    const box = this.frame.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const right = this.root.scrollLeft + this.root.clientWidth - this.tip.offsetWidth - 4;
+    const bottom = this.root.scrollTop + this.root.clientHeight - this.tip.offsetHeight;
+    this.tip.style.left = `${Math.max(0, Math.min(x + 14, right))}px`;
+    this.tip.style.top = `${y + 18 < bottom ? y + 18 : y - 10 - this.tip.offsetHeight}px`;
   }
 
   leave() {

@@ -4,14 +4,15 @@ import { element, sizeCanvas } from "./viewer-dom.js";
 import { HEAD_COLOURS } from "./viewer-colours.js";
 import { tokenElement } from "./viewer-tokens.js";
 
-const WIDTH = 220; // CSS pixels between the columns
+const BETWEEN = { least: 70, most: 320 }; // CSS pixels from one column to the other
+const NAMES = { q: "Queries: the tokens that look", k: "Keys: the tokens that are looked at" };
 
 export class Lines {
   constructor(data, actions) {
     this.data = data;
     this.actions = actions; // point(place or null), pin(place)
     this.canvas = element("canvas", { class: "hl-lines-canvas", "aria-hidden": "true" });
-    this.columns = ["q", "k"].map((side) => element("ol", { class: `hl-column hl-${side}`, "aria-label": side === "q" ? "Queries: the tokens that look" : "Keys: the tokens that are looked at" }));
+    this.columns = Object.entries(NAMES).map(([side, name]) => element("ol", { class: `hl-column hl-${side}`, "aria-label": name }));
     this.body = element("div", { class: "hl-lines-body" }, this.columns[0], this.canvas, this.columns[1]);
     this.root = element("div", { class: "hl-lines", tabindex: "-1", on: { scroll: () => this.draw() } }, this.body);
     this.items = { q: [], k: [] };
@@ -26,8 +27,16 @@ export class Lines {
     this.mark(point);
   }
 
+  itemAt(place) {
+    return this.items[place[0]][Number(place.slice(1))];
+  }
+
+  focusOn(place) {
+    this.itemAt(place)?.button.focus({ preventScroll: true });
+  }
+
   reveal(place) {
-    const row = this.items[place[0]][Number(place.slice(1))].row;
+    const { row } = this.itemAt(place);
     const [top, bottom] = [row.offsetTop - this.body.offsetTop, row.offsetTop - this.body.offsetTop + row.offsetHeight];
     const { scrollTop, clientHeight } = this.root;
     if (top < scrollTop || bottom > scrollTop + clientHeight) this.root.scrollTop = top - clientHeight / 3;
@@ -96,8 +105,8 @@ export class Lines {
   // Only what is in view is drawn, so that long texts stay quick.
   draw() {
     if (!this.matrices || !this.root.isConnected || !this.items.q.length) return;
-    const height = Math.min(this.root.clientHeight, this.body.clientHeight) || 1;
-    const pen = sizeCanvas(this.canvas, WIDTH, height);
+    const [width, height] = this.room();
+    const pen = sizeCanvas(this.canvas, width, height);
     const top = this.canvas.getBoundingClientRect().top;
     const middles = ["q", "k"].map((side) => this.middles(this.items[side], top));
     const peak = this.data.peak(this.state);
@@ -110,10 +119,18 @@ export class Lines {
         pen.lineWidth = 0.8 + 2.2 * share;
         pen.beginPath();
         pen.moveTo(0, from);
-        pen.bezierCurveTo(WIDTH * 0.4, from, WIDTH * 0.6, to, WIDTH, to);
+        pen.bezierCurveTo(width * 0.4, from, width * 0.6, to, width, to);
         pen.stroke();
       }
     });
+  }
+
+  // What the columns leave of the width, and of the height as much as is in view.
+  room() {
+    const wide = this.root.clientWidth - 12 - this.columns[0].offsetWidth - this.columns[1].offsetWidth;
+    const long = Math.max(this.columns[0].offsetHeight, this.columns[1].offsetHeight);
+    const width = Math.min(BETWEEN.most, Math.max(BETWEEN.least, wide));
+    return [width, Math.max(1, Math.min(this.root.clientHeight, long))];
   }
 
   middles(items, top) {

@@ -5,6 +5,10 @@ import { HEAD_COLOURS } from "./viewer-colours.js";
 import { written } from "./viewer-matrix.js";
 
 const SHOWN = 5;
+const HINTS = {
+  lines: "Point at a token to see where it looks; click to keep it.",
+  heatmap: "Point at a cell to read its number; click to keep its row.",
+};
 
 export class Readout {
   constructor(data) {
@@ -15,23 +19,26 @@ export class Readout {
   show(state, matrices, point) {
     const [queries, keys] = this.data.axes(state, state.heads[0]);
     if (!point) {
-      this.root.replaceChildren(element("p", { class: "hl-hint" }, "Point at a token to see where it looks; click to keep it."));
+      this.root.replaceChildren(element("p", { class: "hl-hint" }, HINTS[state.shape]));
       return;
     }
     const [side, place] = [point[0], Number(point.slice(1))];
     const own = (side === "q" ? queries : keys).labels[place];
     const others = (side === "q" ? keys : queries).labels;
-    const says = side === "q" ? " looks most at" : " is looked at most by";
-    const lists = matrices.map((matrix, order) => this.list(state.heads[order], order, best(matrix, side, place), others));
+    const says = side === "q" ? `(query ${place}) looks most at` : `(key ${place}) is looked at most by`;
+    const lists = matrices.map((matrix, order) => (
+      this.list(state.heads[order], order, best(matrix, side, place), others)));
     this.root.replaceChildren(
-      element("p", {}, element("bdi", { dir: "auto", class: "hl-own" }, own), ` (${side === "q" ? "query" : "key"} ${place})${says}`), ...lists);
+      element("p", {}, element("bdi", { dir: "auto", class: "hl-own" }, own), ` ${says}`), ...lists);
   }
 
   list(name, order, found, labels) {
     const mark = element("span", { class: "hl-swatch" });
     mark.style.background = HEAD_COLOURS[order];
-    const items = found.map(([index, value, doubt]) =>
-      element("li", {}, element("bdi", { dir: "auto" }, labels[index]), element("span", { class: "hl-place" }, ` ${index}`), " ", element("b", {}, written(value, doubt))));
+    const items = found.map(([index, value, doubt]) => element("li", {},
+      element("bdi", { dir: "auto" }, labels[index]),
+      element("span", { class: "hl-place" }, ` ${index}`), " ",
+      element("b", {}, written(value, doubt))));
     return element("div", { class: "hl-list" }, element("p", {}, mark, `head ${name}`), element("ol", {}, ...items));
   }
 }

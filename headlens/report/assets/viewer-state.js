@@ -1,7 +1,7 @@
 // What the user chose, as a record, and as the fragment of a link that brings it back.
 
 export const MOST_HEADS = 7; // at once, each in a colour of its own
-const CHOICES = {
+export const CHOICES = {
   unit: ["tokens", "words"],
   lens: ["weights", "norms"],
   sort: ["layer", "entropy", "importance", "tag"],
@@ -35,9 +35,9 @@ export function stateOf(fragment, data) {
   const heads = (given.get("head") || "").split(",").filter((name) => data.byName.has(name));
   if (heads.length) state.heads = [...new Set(heads)].slice(0, MOST_HEADS);
   if (given.has("special")) state.special = given.get("special") !== "0";
-  const text = Number(given.get("text"));
-  if (Number.isInteger(text) && text >= 0 && text < data.payload.texts.length) state.text = text;
-  if (/^[qk]\d+$/.test(given.get("pin") || "")) state.pin = given.get("pin");
+  const text = given.get("text") || "";
+  if (/^\d+$/.test(text) && Number(text) < data.payload.texts.length) state.text = Number(text);
+  if (given.has("pin")) state.pin = /^[qk]\d+$/.test(given.get("pin")) ? given.get("pin") : null;
   return fitting(state, data);
 }
 
@@ -46,10 +46,10 @@ export function fragmentOf(state, data) {
   const start = startState(data);
   const words = new URLSearchParams();
   words.set("head", state.heads.join(","));
-  if (state.text) words.set("text", state.text);
+  if (state.text !== start.text) words.set("text", state.text);
   for (const name of Object.keys(CHOICES)) if (state[name] !== start[name]) words.set(name, state[name]);
   if (state.special !== start.special) words.set("special", state.special ? "1" : "0");
-  if (state.pin) words.set("pin", state.pin);
+  if (state.pin !== start.pin) words.set("pin", state.pin || "");
   return `#${words.toString().replaceAll("%2C", ",")}`;
 }
 
@@ -71,6 +71,7 @@ export function fitting(state, data) {
     fit.special = true; // without special tokens nothing would be left
     shown = data.axes(fit, fit.heads[0]);
   }
-  if (fit.pin && Number(fit.pin.slice(1)) >= shown[fit.pin[0] === "q" ? 0 : 1].labels.length) fit.pin = null;
+  const [queries, keys] = shown;
+  if (fit.pin && Number(fit.pin.slice(1)) >= (fit.pin[0] === "q" ? queries : keys).labels.length) fit.pin = null;
   return fit;
 }

@@ -1,0 +1,137 @@
+"""What a run of ``headlens classify`` found, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from headlens.findings import clearest, unscored_stacks, was_tested
+from headlens.report.definitions import BEST_OF_SEVERAL, NO_BASELINE, TAGS, measure_words
+from headlens.report.page.files import at
+from headlens.report.page.words import Place, chip, counted, percent, points
+from headlens.text.display import visible
+
+
+def findings(
+    scores: pd.DataFrame, tags: pd.DataFrame, run: Mapping[str, Any], place: Place
+) -> list[str | Markup]:
+    """Say what was read, and what the heads were found to do.
+
+    Args:
+        scores: `scores.csv` with the column `name`.
+        tags: `tags.csv` with the column `name`.
+        run: `run.json`.
+        place: of the run in the page.
+
+    Returns:
+        A sentence about the corpus, one for each tag, that of the most heads first, and one about the rest.
+    """
+    counts = {tag: len(clearest(scores, tag)) for tag in dict.fromkeys(scores["tag"])}
+    found = [tag for tag in sorted(counts, key=lambda tag: -counts[tag]) if counts[tag]]
+    sentences = [_read(run, len(tags)), *(_tag(scores, tag, len(tags), place) for tag in found)]
+    none = [tag for tag, count in counts.items() if not count and was_tested(scores, tag)]
+    if none:
+        sentences.append(
+            Markup("No head reaches what is asked of {}.").format(Markup(" or ").join(map(chip, none)))
+        )
+    several = int(tags["tags"].str.contains(";").sum())
+    untagged = int((tags["tags"] == "").sum())
+    sentences.append(
+        f"{counted(several, 'head')} carr{'ies' if several == 1 else 'y'} several tags, {untagged or 'none'} "
+        f"no tag. That a head has no tag shows that nothing here was proven of it, not that it does nothing."
+    )
+    return sentences
+
+
+def notes(run: Mapping[str, Any]) -> list[str]:
+    """Say what the reader should know before believing it.
+
+    Args:
+        run: `run.json`.
+
+    Returns:
+        Sentences.
+    """
+    found = [str(note) for note in at(run, "notes", default=())]
+    if at(run, "options", "corpora") == [] and at(run, "corpus", "files"):
+        found.append("These are results for the small English sample of headlens: no --corpus was given.")
+    if parser := at(run, "corpus", "parser"):
+        found.append(f"Trees are silver: a parse by {parser}, not checked by people.")
+    if missing := at(run, "model", "missing_weights", default=()):
+        found.append(
+            f"The checkpoint lacks these weights, so they are random: {', '.join(map(str, missing))}."
+        )
+    return [visible(text) for text in found]
+
+
+def unmeasured(scores: pd.DataFrame, run: Mapping[str, Any]) -> list[str]:
+    """Say what the run says nothing about.
+
+    Args:
+        scores: `scores.csv`.
+        run: `run.json`.
+
+    Returns:
+        Sentences.
+    """
+    found = [
+        "Whether the model needs these heads: a head can look at a word and carry nothing from it. "
+        "headlens ablate measures that."
+    ]
+    tags = list(dict.fromkeys(scores["tag"]))
+    if absent := [tag for tag in TAGS if tag not in tags]:
+        found.append(f"Not looked for: {', '.join(absent)}.")
+    if vague := [tag for tag in tags if not was_tested(scores, tag)]:
+        found.append(f"Too little to test: {', '.join(vague)}.")
+    found += [f"The {stack} stack was not scored: give --targets." for stack in unscored_stacks(scores)]
+    least = at(run, "evidence", "min_n", default=30)
+    few = scores.loc[(scores["n"] > 0) & (scores["n"] < least), "measure"].unique()
+    if len(few):
+        found.append(f"Scored but not tested, with fewer than {least} decisions: {_listed(list(few))}.")
+    for unit, facts in at(run, "inputs", default={}).items():
+        for reason, count in at(facts, "left_out", default={}).items():
+            found.append(f"{unit}: {count:,} left out ({reason}).")
+    if count := at(run, "inputs", "windows", "mentions", "without an antecedent in their window", default=0):
+        found.append(f"{counted(count, 'mention')} had no earlier mention to find, and count nowhere.")
+    return [visible(text) for text in found]
+
+
+def _read(run: Mapping[str, Any], n_heads: int) -> str:
+    corpus = at(run, "corpus", default={})
+    sizes = [
+        counted(corpus[name], name[:-1]) for name in ("documents", "sentences", "words") if corpus.get(name)
+    ]
+    read = f" on {', '.join(map(str, corpus.get('files', ())))}: {', '.join(sizes)}" if sizes else ""
+    architecture = at(run, "model", "architecture", default="the model")
+    return visible(f"{counted(n_heads, 'head')} of {architecture} were scored{read}.")
+
+
+def _tag(scores: pd.DataFrame, tag: str, n_heads: int, place: Place) -> Markup:
+    """How many heads carry a tag, and how sure that is of the clearest."""
+    rows = clearest(scores, tag)
+    best: Any = next(rows.itertuples())
+    held, what = _held(best, tag)
+    carried = Markup("{:,} of {} {} tagged {}").format(
+        len(rows), counted(n_heads, "head"), "is" if len(rows) == 1 else "are", chip(tag)
+    )
+    measure = f"{measure_words(best.measure)} ({best.measure})"
+    proof = f"95 % interval{what} {points(best.ci_low, best.ci_high)}, n = {best.n:,.0f}"
+    return Markup("{}; the clearest is {}, for {}: {} {}({}).").format(
+        carried, place.link(best.name), visible(measure), percent(best.score), held, proof
+    )
+
+
+def _held(best: Any, tag: str) -> tuple[str, str]:
+    """What a score is held against, and what its interval is of."""
+    if tag in NO_BASELINE:
+        return "of what it could be ", ""
+    which = "the best baseline" if tag in BEST_OF_SEVERAL else "the baseline"
+    return f"against {percent(best.baseline)} for {which} ", " of the difference"
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

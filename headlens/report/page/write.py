@@ -1,0 +1,202 @@
+"""Writes the page of one or several finished runs: one file, without network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+import headlens
+from headlens.examples import FILE as EXAMPLES
+from headlens.report import bundle
+from headlens.report.definitions import COLUMNS, tag_definition
+from headlens.report.page.files import File, read_json, read_run
+from headlens.report.page.inline import inline_svg
+from headlens.report.page.kinds import KINDS
+from headlens.report.page.parts import Section
+from headlens.report.page.words import Place, term_id
+from headlens.report.tag_styles import style_of
+from headlens.report.viewer import as_json, script_hash, template
+from headlens.tables import write_text
+from headlens.text.display import visible
+
+SHOWN = 15  # rows of a table that are shown at first
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a run.
+
+    Args:
+        caption: what it shows.
+        svg: ready to stand in the page.
+        file: as it is on disk.
+    """
+
+    caption: str
+    svg: Markup
+    file: File
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run with all that a page carries of it.
+
+    Args:
+        place: of the run in the page.
+        title: of its section.
+        section: what is said of it.
+        figures: its figures.
+        files: its CSV files and run.json.
+        command: what was typed.
+        record: run.json, to be read.
+        examples: examples.json, ready to stand in the page; empty where there is none.
+    """
+
+    place: Place
+    title: str
+    section: Section
+    figures: Sequence[Figure]
+    files: Sequence[File]
+    command: str
+    record: str
+    examples: str
+
+
+def write_report(runs: Sequence[Path], out: Path) -> None:
+    """Write one page about finished runs.
+
+    Args:
+        runs: their directories, in order.
+        out: the file.
+
+    Raises:
+        RunError: a directory holds no finished run that a page can be made of, or the file cannot be written.
+    """
+    write_text(report_page(runs), out)
+
+
+def report_page(runs: Sequence[Path]) -> str:
+    """Make one page about finished runs.
+
+    Args:
+        runs: their directories, in order.
+
+    Returns:
+        HTML.
+
+    Raises:
+        RunError: a directory holds no finished run that a page can be made of.
+    """
+    read = [_read(Path(run), Place(number, len(runs) == 1)) for number, run in enumerate(runs)]
+    tags, terms = _tags(read), _terms(read)
+    script = bundle.script("report.js")
+    title = read[0].title if len(read) == 1 else f"{len(read)} runs of headlens"
+    return template("report.html.j2").render(
+        title=title,
+        runs=read,
+        shown=SHOWN,
+        terms=terms,
+        data=Markup(as_json(_told(read, tags, terms))),
+        version=headlens.__version__,
+        style=Markup(bundle.style("report.css", "viewer.css")),
+        script=Markup(script),
+        script_hash=script_hash(script),
+    )
+
+
+def _read(path: Path, place: Place) -> Run:
+    record = read_run(path, list(KINDS))
+    section = KINDS[record["command"]](path, record, place)
+    examples = path / EXAMPLES
+    title = section.title if place.alone else f"{section.title} ({path.resolve().name})"
+    return Run(
+        place,
+        visible(title),
+        section,
+        _figures(path, section.captions, place),
+        [File.read(path / name) for name in (*section.files, "run.json")],
+        visible(str(record.get("arguments") or "")),
+        "\n".join(map(_shown, json.dumps(record, indent=2, ensure_ascii=False).split("\n"))),
+        as_json(read_json(examples)) if examples.is_file() else "",
+    )
+
+
+def _shown(line: str) -> str:
+    return visible(line) if line.strip() else line
+
+
+def _figures(path: Path, captions: Mapping[str, str], place: Place) -> list[Figure]:
+    """The figures that there are, in the order of their captions; those without one last."""
+    found = []
+    order = list(captions)
+    for file in sorted((path / "figures").glob("*.svg")):
+        key = next(
+            (key for key in order if file.stem == key or (key[-1] == "-" and file.stem.startswith(key))), ""
+        )
+        rest = file.stem.removeprefix(key) if key.endswith("-") else ""
+        caption = visible(f"{captions.get(key, file.stem)}{f': {rest}' if rest else ''}")
+        rank = order.index(key) if key else len(order)
+        found.append((rank, Figure(caption, inline_svg(file, place, caption), File.read(file))))
+    return [figure for _, figure in sorted(found, key=lambda one: one[0])]
+
+
+def _tags(runs: Sequence[Run]) -> list[str]:
+    """Every tag that the page names, in the order in which it comes up."""
+    return list(dict.fromkeys(tag for tag in _named(runs) if tag))
+
+
+def _named(runs: Iterable[Run]) -> Iterator[str]:
+    for run in runs:
+        yield from run.section.speaks_of
+        for tags in run.section.tags.values():
+            yield from tags.split(";")
+        for table in run.section.tables:
+            for column in table.columns:
+                if column.kind == "tags":
+                    for cell in table.frame[column.name].unique():
+                        yield from str(cell).split(";")
+
+
+def _terms(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
+    """Name, place and meaning of every tag and column that the page names, by their keys."""
+    said = {f"tag {tag}": (tag, tag_definition(tag)) for tag in _tags(runs)}
+    for run in runs:
+        shown = [table.columns for table in run.section.tables]
+        shown += [one.columns for one in run.section.evidence]
+        for meaning in (column.meaning for columns in shown for column in columns if column.meaning):
+            said[f"column {meaning}"] = (meaning, COLUMNS[meaning])
+    return {
+        visible(key): {"id": term_id(visible(key)), "name": visible(name), "meaning": visible(meaning)}
+        for key, (name, meaning) in said.items()
+    }
+
+
+def _told(runs: Sequence[Run], tags: Sequence[str], terms: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page's script is told."""
+    looks = {tag: style_of(tag) for tag in tags}
+    return {
+        "terms": terms,
+        "tags": {
+            tag: {
+                "name": visible(tag),
+                "colour": look.colour,
+                "ink": look.ink,
+                "letter": visible(look.letter),
+            }
+            for tag, look in looks.items()
+        },
+        "runs": [
+            {
+                "title": run.title,
+                "heads": list(run.section.heads),
+                "tags": {head: mine for head, mine in run.section.tags.items() if mine},
+                "evidence": [one.plain() for one in run.section.evidence],
+            }
+            for run in runs
+        ],
+    }
