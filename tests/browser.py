@@ -10,7 +10,7 @@ import pytest
 
 from real import CI
 
-TIMEOUT = 10_000  # milliseconds that the browser waits for anything
+TIMEOUT = 60_000  # milliseconds that the browser waits for anything
 
 
 def _missing(reason: str) -> None:
@@ -23,12 +23,13 @@ def _missing(reason: str) -> None:
 def launched():
     """Chromium as long as the block lasts; without it the test skips, but never in CI."""
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import expect, sync_playwright
     except ImportError:
         _missing("playwright is not installed: pip install -e '.[test]'")
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         _missing("chromium is not installed: apt-get install chromium")
+    expect.set_options(timeout=TIMEOUT)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:

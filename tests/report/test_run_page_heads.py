@@ -1,5 +1,7 @@
 """A head that is clicked: its attention and its evidence, and the address that brings it back."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -45,7 +47,7 @@ def shows(page, run, name):
 
 def is_closed(page):
     expect(page.locator("dialog")).not_to_be_visible()
-    assert page.evaluate("location.hash") == ""
+    expect(page).not_to_have_url(re.compile("#"))  # once the dialog has told that it is closed
 
 
 def rows(box, title):
