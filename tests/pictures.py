@@ -4,9 +4,11 @@ import io
 
 import matplotlib
 import numpy as np
+from matplotlib.colors import to_hex
 from PIL import Image
 
 from headlens.report.figures import figure_bytes
+from headlens.report.fonts import drawing
 
 
 def drawn_boxes(figure):
@@ -15,7 +17,8 @@ def drawn_boxes(figure):
     figure.draw(renderer)
     texts = [t for t in figure.findobj(matplotlib.text.Text) if t.get_text().strip() and t.get_visible()]
     off = {id(t) for axes in figure.axes if not axes.axison for t in axis_texts(axes)}
-    return [(t, t.get_window_extent(renderer)) for t in texts if id(t) not in off]
+    with drawing():
+        return [(t, t.get_window_extent(renderer)) for t in texts if id(t) not in off]
 
 
 def axis_texts(axes):
@@ -54,3 +57,16 @@ def said(figure):
 def pixels(figure):
     """What a figure looks like, [row, column, colour]."""
     return np.asarray(Image.open(io.BytesIO(figure_bytes(figure, ".png"))))
+
+
+def colours(axes):
+    return [[to_hex(cell) for cell in row] for row in axes.images[0].get_array()]
+
+
+def ticks(axis):
+    return [text.get_text() for text in axis.get_ticklabels()]
+
+
+def reddish(colour):
+    red, _, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return np.sign(red - blue)

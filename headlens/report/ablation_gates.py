@@ -13,10 +13,12 @@ from headlens.benchmarks.metrics import Array
 from headlens.heads import Head
 from headlens.report.ablation_grid import Cell, Grid
 from headlens.report.ablation_words import BETTER, MISSING, WORSE, counted, estimated_on
-from headlens.report.figures import InchFigure
+from headlens.report.figures import InchFigure, wrapped
+from headlens.report.fonts import BASE
 from headlens.report.parts import MARGIN
 
-LINE, STRIP, STRIP_TOP = 0.19, 1.0, 0.24  # inches of the key: a line, a strip of shades, what is above it
+STRIP, HIGH, GAP, STRIP_TOP = 0.8, 0.15, 0.05, 0.24  # inches of the key: a strip of shades, what is around it
+SIZE = 7  # points
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,17 @@ def gates_figure(sweep: Sweep) -> InchFigure:
         "2025). How sure: the probability of what the role says about the gate. Where heads stand in "
         f"for each other, it is chance which of them stays open. {estimated_on(sweep)}"
     )
-    figure, top = Grid(cells).draw(title, caption, STRIP_TOP + LINE * len(ROLES) + 0.06)
-    for number, role in enumerate(ROLES):
-        _key_line(figure, top + STRIP_TOP + LINE * number, role)
-    for place, text in ((0.0, "unsure"), (STRIP, "sure")):
-        side = "left" if place == 0 else "right"
-        figure.write(MARGIN + place, top + 0.1, text, 6.5, ha=side)
+    grid = Grid(cells)
+    key = [_key_text(role, grid.width) for role in ROLES]
+    heights = [max(high, HIGH) + GAP for _, high in key]
+    figure, top = grid.draw(title, caption, STRIP_TOP + sum(heights) + GAP)
+    figure.write(MARGIN, top + 0.1, "unsure", 6.5)
+    figure.write(MARGIN + STRIP, top + 0.1, "sure", 6.5, ha="right")
+    top += STRIP_TOP
+    for role, (text, _), height in zip(ROLES, key, heights, strict=True):
+        _strip(figure, top, role)
+        figure.write(MARGIN + STRIP + 0.08, top + 0.015, text, SIZE)
+        top += height
     return figure
 
 
@@ -104,12 +111,15 @@ def _faded(colour: str, share: float) -> str:
     return to_hex((red, green, blue))
 
 
-def _key_line(figure: InchFigure, top: float, role: str) -> None:
+def _key_text(role: str, width: float) -> tuple[str, float]:
+    """What a role means, in lines that fit beside the strips, and their height in inches."""
     look = ROLES[role]
-    axes = figure.place(MARGIN, top, STRIP, LINE - 0.04)
-    shades = [to_rgb(_faded(look.colour, share)) for share in np.linspace(0, 1, 50)]
+    letter = f" ({look.letter})" if look.letter else ""
+    return wrapped(f"{role}{letter}: {look.meaning}", width - 2 * MARGIN - STRIP - 0.08, SIZE, [BASE])
+
+
+def _strip(figure: InchFigure, top: float, role: str) -> None:
+    axes = figure.place(MARGIN, top, STRIP, HIGH)
+    shades = [to_rgb(_faded(ROLES[role].colour, share)) for share in np.linspace(0, 1, 50)]
     axes.imshow([shades], aspect="auto", interpolation="nearest")
     axes.set_axis_off()
-    letter = f" ({look.letter})" if look.letter else ""
-    text = f"{role}{letter}: {look.meaning}"
-    figure.write(MARGIN + STRIP + 0.08, top + 0.015, text, 7)

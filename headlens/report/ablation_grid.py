@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PatchCollection
 from matplotlib.colors import Colormap, Normalize, to_hex, to_rgba
+from matplotlib.patches import Rectangle
 
 from headlens.heads import STACKS, Head
 from headlens.report.ablation_words import MISSING
-from headlens.report.figures import InchFigure
-from headlens.report.head_map import ABOVE, BELOW, HEADING, HIGHEST, LEFT, LOWEST, NARROWEST, TALL, WIDEST
+from headlens.report.figures import InchFigure, wrapped
+from headlens.report.fonts import BASE
+from headlens.report.head_map import (
+    ABOVE,
+    BELOW,
+    FEW_HEADS,
+    HEADING,
+    HIGHEST,
+    LEFT,
+    LOWEST,
+    NARROWEST,
+    TALL,
+    WIDEST,
+)
 from headlens.report.links import link_areas, link_name
-from headlens.report.pages import TWO_COLUMNS, page
+from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS, page
 from headlens.report.parts import MARGIN
 from headlens.report.tag_styles import luminance
 
-LEAST_WIDTH = 4.4  # inches of the figure, so that title and caption have lines
-BAR = 0.62  # inches below the maps for a colour scale, its ticks and label
+BAR = 0.49  # inches below the maps for a colour scale and its ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +44,12 @@ class Cell:
     Args:
         colour: any colour of matplotlib.
         mark: written on it.
+        hatched: whether it is hatched, as cells of which nothing is known are.
     """
 
     colour: str
     mark: str = ""
+    hatched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +67,14 @@ class Scale:
     label: str
 
     def cell(self, number: float, mark: str = "") -> Cell:
-        """The look of a head with this number; one without is grey."""
-        return Cell(to_hex(self.colours(self.norm(number))) if np.isfinite(number) else MISSING, mark)
+        """The look of a head with this number; one without is grey, and hatched if it has no mark either."""
+        if np.isfinite(number):
+            return Cell(to_hex(self.colours(self.norm(number))), mark)
+        return Cell(MISSING, mark, hatched=not mark)
+
+    def room(self, width: float) -> float:
+        """The height of the scale in a figure of this width, with its ticks and label, in inches."""
+        return BAR + self._label(width)[1]
 
     def draw(self, figure: InchFigure, top: float) -> None:
         """Draw the colour scale.
@@ -60,7 +83,7 @@ class Scale:
             figure: where.
             top: of the scale, in inches from the figure's upper edge.
         """
-        width = figure.get_size_inches()[0] - 2 * MARGIN - LEFT
+        width = figure.get_size_inches()[0] - 2 * MARGIN - LEFT - 0.12  # for half of the last tick
         axes = figure.place(MARGIN + LEFT, top + 0.06, min(width, 3.2), 0.13)
         ticks = np.linspace(self.norm.vmin or 0.0, self.norm.vmax or 1.0, 5)
         bar = figure.colorbar(
@@ -70,7 +93,11 @@ class Scale:
         axes.minorticks_off()
         axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks], fontsize=7, **figure.style)
         axes.tick_params(length=2, pad=2)
-        axes.set_xlabel(self.label, fontsize=8, labelpad=2, loc="left", **figure.style)
+        said, _ = self._label(figure.get_size_inches()[0])
+        axes.set_xlabel(said, fontsize=8, labelpad=2, loc="left", multialignment="left", **figure.style)
+
+    def _label(self, width: float) -> tuple[str, float]:
+        return wrapped(self.label, width - 2 * MARGIN - LEFT, 8, [BASE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +109,18 @@ class Grid:
     """
 
     cells: Mapping[Head, Cell]
+
+    @property
+    def width(self) -> float:
+        """The width of the figure: one or two columns of a paper, or what many heads need; in inches."""
+        fits = TWO_COLUMNS if self._n_columns > FEW_HEADS else ONE_COLUMN
+        return max(fits, 2 * MARGIN + LEFT + NARROWEST * self._n_columns)
+
+    @property
+    def _n_columns(self) -> int:
+        """How many heads the widest stack has."""
+        shown = {(head.stack, head.head) for head in self.cells}
+        return max(Counter(stack for stack, _ in shown).values())
 
     def draw(self, title: str, caption: str, below: float) -> tuple[InchFigure, float]:
         """Draw the map, a panel per stack.
@@ -96,15 +135,13 @@ class Grid:
         """
         stacks = [stack for stack in STACKS if any(head.stack == stack for head in self.cells)]
         heads = [[head for head in self.cells if head.stack == stack] for stack in stacks]
-        n_columns = max(len({head.head for head in mine}) for mine in heads)
         n_rows = [len({head.layer for head in mine}) for mine in heads]
-        wide = (TWO_COLUMNS - 2 * MARGIN - LEFT) / n_columns
-        wide = min(max(wide, NARROWEST), WIDEST)
+        wide = min((self.width - 2 * MARGIN - LEFT) / self._n_columns, WIDEST)
         high = max(min(HIGHEST, 0.85 * wide, TALL / sum(n_rows)), LOWEST)
-        width = max(2 * MARGIN + LEFT + wide * n_columns, LEAST_WIDTH)
         heading = HEADING * (len(stacks) > 1)
         heights = [heading + ABOVE + high * n + BELOW for n in n_rows]
-        figure, top = page(title, caption, (width, sum(heights) + below))
+        caption += " Rows: layers, the lowest on top."
+        figure, top = page(title, caption, (self.width, sum(heights) + below))
         for stack, mine, height in zip(stacks, heads, heights, strict=True):
             if heading:
                 figure.write(MARGIN, top, stack, 9, fontweight="bold")
@@ -120,12 +157,14 @@ class Grid:
         axes = figure.place(*place, cell[0] * len(columns), cell[1] * len(rows))
         image = np.ones((len(rows), len(columns), 4))  # [layer, head, colour]
         several = len({head.stack for head in self.cells}) > 1
-        areas: dict[str, tuple[float, float, float, float]] = {}
+        areas, unknown = [], []
         for head in heads:
             row, column = rows.index(head.layer), columns.index(head.head)
             look = self.cells[head]
-            areas[link_name(head, several)] = (column - 0.5, row - 0.5, 1, 1)
+            areas.append((link_name(head, several), (column - 0.5, row - 0.5, 1.0, 1.0)))
             image[row, column] = to_rgba(look.colour)
+            if look.hatched:
+                unknown.append(Rectangle((column - 0.5, row - 0.5), 1, 1))
             if look.mark:
                 ink = "black" if luminance(look.colour) > 0.18 else "white"
                 axes.text(
@@ -133,15 +172,23 @@ class Grid:
                     **figure.style,
                 )  # fmt: skip
         axes.imshow(image, aspect="auto", interpolation="nearest")
-        link_areas(axes, areas.items())
-        for axis, numbers, name in ((axes.xaxis, columns, "head"), (axes.yaxis, rows, "layer")):
-            axis.set_ticks(range(len(numbers)), list(map(str, numbers)), fontsize=7, **figure.style)
-            axis.set_ticks([n - 0.5 for n in range(1, len(numbers))], minor=True)
-            first = " (0 on top)" if name == "layer" and cell[1] * len(rows) > 1.2 and rows[0] == 0 else ""
-            axis.set_label_text(name + first, fontsize=8, **figure.style)
-            axis.labelpad = 2
-        axes.grid(which="minor", color="white", linewidth=0.8)
-        axes.tick_params(length=0, pad=2, top=False, labeltop=True, labelbottom=False)
-        axes.tick_params(which="minor", length=0)
-        axes.xaxis.set_label_position("top")
-        axes.spines[:].set_visible(False)
+        if unknown:
+            hatched = PatchCollection(unknown, facecolor="none", edgecolor="0.5", linewidth=0, hatch="/////")
+            axes.add_collection(hatched, autolim=False)
+        link_areas(axes, areas)
+        _frame(figure, axes, rows, columns)
+
+
+def _frame(figure: InchFigure, axes: Axes, rows: Sequence[int], columns: Sequence[int]) -> None:
+    high = axes.get_position().height * figure.get_size_inches()[1]
+    for axis, numbers, name in ((axes.xaxis, columns, "head"), (axes.yaxis, rows, "layer")):
+        axis.set_ticks(range(len(numbers)), list(map(str, numbers)), fontsize=7, **figure.style)
+        axis.set_ticks([n - 0.5 for n in range(1, len(numbers))], minor=True)
+        first = " (0 on top)" if name == "layer" and high > 1.2 and rows[0] == 0 else ""
+        axis.set_label_text(name + first, fontsize=8, **figure.style)
+        axis.labelpad = 2
+    axes.grid(which="minor", color="white", linewidth=0.8)
+    axes.tick_params(length=0, pad=2, top=False, labeltop=True, labelbottom=False)
+    axes.tick_params(which="minor", length=0)
+    axes.xaxis.set_label_position("top")
+    axes.spines[:].set_visible(False)

@@ -11,6 +11,7 @@ from headlens.benchmarks.metrics import Array
 from headlens.report.ablation_rows import Rows
 from headlens.report.ablation_words import counted, losses, measured_on, verdicts
 from headlens.report.figures import InchFigure
+from headlens.report.parts import label
 
 
 def layers_figure(sweep: Sweep) -> InchFigure:
@@ -46,6 +47,7 @@ def one_head_figure(sweep: Sweep) -> InchFigure:
     parts = [layer.rpartition(".") for layer in best["layer"]]
     best = best.assign(
         stack=[stack for stack, _, _ in parts],
+        head=best["kept"],
         label=[
             f"layer {layer}: {kept} kept" for (_, _, layer), kept in zip(parts, best["kept"], strict=True)
         ],
@@ -72,7 +74,7 @@ def tags_figure(sweep: Sweep) -> InchFigure:
         The figure.
     """
     metric, rows = sweep.metrics[0], sweep.primary
-    names = [name.removeprefix("tag ") for name in rows["condition"]]
+    names = [label(name.removeprefix("tag "), 40) for name in rows["condition"]]
     labels = [f"{name} ({counted(n, 'head')})" for name, n in zip(names, rows["n_removed"], strict=True)]
     rows = rows.assign(stack="", label=labels)
     mine = sweep.controls[sweep.controls["metric"] == metric.name].set_index("condition")

@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from headlens.ablation.result import Sweep
 from headlens.benchmarks.metrics import Array
 from headlens.heads import Head
-from headlens.report.ablation_grid import BAR, Cell, Grid, Scale
+from headlens.report.ablation_grid import Cell, Grid, Scale
 from headlens.report.ablation_words import (
     MISSING,
     change_in,
@@ -25,7 +25,7 @@ from headlens.report.ablation_words import (
 from headlens.report.figures import InchFigure
 from headlens.report.pages import head_names, listing
 
-UNSURE_MARK, UNDEFINED_MARK = "\u2022", "\u00d7"
+UNSURE_MARK, UNDEFINED_MARK, BETTER_MARK, HARMS_MARK = "\u2022", "\u00d7", "+", "\u2212"
 NAMED = 3  # heads that the title of a map of importance names
 NOT_DRAWN = {"each", "random"}  # each is the map of deltas; chance needs no map
 
@@ -40,13 +40,21 @@ MEANINGS: Mapping[str, str] = {
 }
 """What an estimate of importance is."""
 
+UNITS: Mapping[str, str] = {
+    "gradient": "size of the loss's derivative",
+    "taylor": "change in the loss",
+    "integrated": "change in the loss",
+    "shapley": "change in the loss",
+    "gates": "difference of probabilities",
+}
+
 
 def heads_figure(sweep: Sweep) -> InchFigure:
     """Draw what removing each head alone does to the primary metric: a map of layers and heads.
 
     Colours are centred at 0; red is worse than without ablation, whichever way the metric points. A cell
-    with a dot is not significant (q >= 0.05); in one with a cross the metric is not defined; a grey cell
-    without mark was not measured.
+    with a dot is not significant (q >= 0.05), one with a plus significantly better; in one with a cross the
+    metric is not defined; a hatched cell was not measured.
 
     Args:
         sweep: of the kind *each*.
@@ -58,16 +66,18 @@ def heads_figure(sweep: Sweep) -> InchFigure:
     loss = losses(metric, rows["delta"])
     colours = "RdBu" if metric.larger_is_better else "RdBu_r"
     scale = _scale(rows["delta"].to_numpy(np.float64), colours, f"{change_in(metric)} without the head")
-    cells = dict.fromkeys(_in_question(sweep), Cell(MISSING))
+    cells = dict.fromkeys(_in_question(sweep), Cell(MISSING, hatched=True))
     judged = verdicts(metric, rows)
     for one, delta, verdict in zip(sweep.conditions, rows["delta"], judged, strict=True):
-        mark = {"": UNDEFINED_MARK, "unsure": UNSURE_MARK}.get(verdict, "")
+        mark = {"": UNDEFINED_MARK, "unsure": UNSURE_MARK, "better": BETTER_MARK}.get(verdict, "")
         cells[one.heads[0]] = scale.cell(delta, mark)
     screened, undefined = len(cells) - len(rows), judged.count("")
-    caption = "Red: worse without the head; blue: better. A dot: not significant (q \u2265 0.05). "
+    caption = "Red: worse without the head; blue: better, with a plus where that is significant. "
+    caption += "A dot: not significant (q \u2265 0.05). "
     caption += f"A cross: {metric.name} is not defined without the head. " * (undefined > 0)
-    caption += f"Grey: not measured ({counted(screened, 'head')}). " * (screened > 0)
-    figure, top = Grid(cells).draw(_finding(rows, loss, judged), caption + measured_on(sweep), BAR)
+    caption += f"Hatched: not measured ({counted(screened, 'head')}). " * (screened > 0)
+    grid, caption = Grid(cells), caption + measured_on(sweep)
+    figure, top = grid.draw(_finding(rows, loss, judged), caption, scale.room(grid.width))
     scale.draw(figure, top)
     return figure
 
@@ -87,18 +97,24 @@ def importance_figure(sweep: Sweep, method: str) -> InchFigure:
     rows = sweep.importance[sweep.importance["method"] == method]
     values = rows["importance"].to_numpy(np.float64)
     signed = bool((values < 0).any())
-    scale = _scale(values, "RdBu_r" if signed else "Reds", f"importance by {method}", signed)
-    cells = {head: scale.cell(value) for head, value in zip(_heads(rows), values, strict=True)}
-    colours = "Red: the head matters; blue: it harms" if signed else "The darker, the more the head matters"
+    unit = f" ({UNITS[method]})" if method in UNITS else ""
+    scale = _scale(values, "RdBu_r" if signed else "Reds", f"importance by {method}{unit}", signed)
+    cells = {
+        head: scale.cell(value, HARMS_MARK if value < 0 else "")
+        for head, value in zip(_heads(rows), values, strict=True)
+    }
+    colours = "Red: the head matters; blue with a minus: it harms"
+    colours = colours if signed else "The darker, the more the head matters"
     unknown = int((~np.isfinite(values)).sum())
     caption = f"{colours}. Importance by {method}: {MEANINGS.get(method, 'see the table')}. "
-    caption += f"Grey: no number ({counted(unknown, 'head')}). " * (unknown > 0)
+    caption += f"Hatched: no number ({counted(unknown, 'head')}). " * (unknown > 0)
     known = rows.assign(name=head_names(rows))[np.isfinite(values)]
     top_heads = known.sort_values("importance", ascending=False, kind="stable").head(NAMED)
     named = [f"{n} ({v:.2g})" for n, v in zip(top_heads["name"], top_heads["importance"], strict=True)]
     finding = f"the most important {'head is' if len(named) == 1 else 'heads are'} {listing(named)}"
     title = f"By {method} {finding}" if named else f"No head has an importance by {method}"
-    figure, top = Grid(cells).draw(title, caption + estimated_on(sweep), BAR)
+    grid = Grid(cells)
+    figure, top = grid.draw(title, caption + estimated_on(sweep), scale.room(grid.width))
     scale.draw(figure, top)
     return figure
 

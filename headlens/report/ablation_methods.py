@@ -12,10 +12,10 @@ from headlens.ablation.result import Sweep
 from headlens.report.ablation_words import MISSING, estimated_on
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import text_size
-from headlens.report.pages import page
+from headlens.report.pages import column, page
 from headlens.report.parts import MARGIN
 
-WIDE, HIGH, BELOW, LEAST_WIDTH = 0.8, 0.36, 0.3, 4.4  # inches
+WIDE, HIGH, BELOW = 0.8, 0.36, 0.3  # inches
 Pair = tuple[str, str, float]
 
 
@@ -40,7 +40,7 @@ def methods_figure(sweep: Sweep) -> InchFigure:
         f"{estimated_on(sweep)}"
     )
     left = text_size(below, 7, ("DejaVu Sans",))[0] + 0.12
-    width = max(LEAST_WIDTH, 2 * MARGIN + left + WIDE * len(beside))
+    width = column(2 * MARGIN + left + WIDE * len(beside))
     figure, top = page(_finding(pairs), caption, (width, HIGH * len(below) + BELOW), methods)
     axes = figure.place(MARGIN + left, top, WIDE * len(beside), HIGH * len(below))
     rho = np.full((len(below), len(beside)), np.nan)  # [method below, method beside]

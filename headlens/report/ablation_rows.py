@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from headlens.benchmarks.metrics import Array, Metric
-from headlens.report.ablation_words import VERDICTS, change_in, ticks_within, verdicts
+from headlens.report.ablation_words import HATCHES, MARKERS, VERDICTS, change_in, ticks_within, verdicts
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import text_size
+from headlens.report.links import link_rows
 from headlens.report.pages import INSIDE, TWO_COLUMNS, page
 from headlens.report.parts import MARGIN
 
@@ -29,7 +31,8 @@ class Rows:
     """What a figure shows, from top to bottom.
 
     Args:
-        table: label, stack, delta, ci_low, ci_high and q_value of each row; rows of a stack together.
+        table: label, stack, delta, ci_low, ci_high and q_value of each row; rows of a stack together. Where
+            each row is about one head, `head` is its name.
         metric: what changed.
         columns: heading and cells of the columns of text at the right.
         dots: changes under random sets, an array per row; empty for bars instead.
@@ -68,6 +71,8 @@ class Rows:
             axes = figure.place(MARGIN + left, top + heading + ABOVE, width, high * count)
             places = np.flatnonzero(self.table["stack"] == stack)
             self._panel(figure, axes, places)
+            if "head" in self.table:
+                link_rows(axes, self.table["head"].iloc[places], 1 + float(ends[-1]) / width)
             self._texts(figure, axes, places, ends / width)
             top += height
         axes.set_xlabel(change_in(self.metric), fontsize=8, labelpad=2, **figure.style)
@@ -87,11 +92,14 @@ class Rows:
             mine = judged == verdict
             if self.dots:
                 axes.plot(
-                    delta[mine], rows[mine], "D", markersize=5, color=colour, markeredgecolor="black",
-                    markeredgewidth=0.7, label=verdict, zorder=4,
+                    delta[mine], rows[mine], MARKERS[verdict], markersize=5, color=colour,
+                    markeredgecolor="black", markeredgewidth=0.7, label=verdict, zorder=4, linestyle="",
                 )  # fmt: skip
             else:
-                axes.barh(rows[mine], delta[mine], height=0.7, color=colour, label=verdict, zorder=2)
+                axes.barh(
+                    rows[mine], delta[mine], height=0.7, facecolor=colour, label=verdict, zorder=2,
+                    edgecolor="white", linewidth=0, hatch=HATCHES.get(verdict),
+                )  # fmt: skip
         known = np.isfinite(delta)
         axes.hlines(
             rows[known], table["ci_low"][known], table["ci_high"][known], color="black", linewidth=1.1,
@@ -130,11 +138,20 @@ class Rows:
         axes.set(xlim=(0, INSIDE), ylim=(0, 1))
         axes.set_axis_off()
         judged = set(verdicts(self.metric, self.table))
-        entries = [(look, "D" if self.dots else "s") for name, look in VERDICTS.items() if name in judged]
-        entries += [(("black", "95 % interval"), "_")]
-        entries += [(("0.6", "random sets"), ".")] * bool(self.dots)
+        entries = [(*look, MARKERS[name], name) for name, look in VERDICTS.items() if name in judged]
+        entries += [("black", "95 % interval", "_", "")]
+        entries += [("0.6", "random sets", ".", "")] * bool(self.dots)
         left = 0.08
-        for (colour, text), shape in entries:
-            axes.plot([left], [0.5], shape, color=colour, markersize=6, markeredgewidth=1.1 * (shape == "_"))
+        for colour, text, shape, verdict in entries:
+            if verdict and not self.dots:
+                axes.add_patch(_swatch(left, colour, HATCHES.get(verdict)))
+            else:
+                axes.plot([left], [0.5], shape, color=colour, markersize=6, markeredgewidth=1.1)
             axes.text(left + 0.09, 0.5, text, fontsize=SIZE, va="center_baseline", **figure.style)
             left += 0.3 + text_size([text], SIZE, figure.families)[0]
+
+
+def _swatch(left: float, colour: str, hatch: str | None) -> Rectangle:
+    """A small bar in the key, of height 1."""
+    box = (left - 0.05, 0.5 - 0.05 / KEY), 0.1, 0.1 / KEY
+    return Rectangle(*box, facecolor=colour, edgecolor="white", linewidth=0, hatch=hatch)

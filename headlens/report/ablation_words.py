@@ -23,6 +23,10 @@ VERDICTS: Mapping[str, tuple[str, str]] = {
 }
 """What can be said of a change: its colour and its words."""
 
+HATCHES: Mapping[str, str] = {"better": "/////"}
+MARKERS: Mapping[str, str] = {"worse": "D", "better": "s", "unsure": "o"}
+"""Red and blue are the same grey on paper, so bars are hatched and points have shapes of their own."""
+
 INSTEAD: Mapping[str, str] = {
     "zero": "zeros",
     "mean": "its mean output",

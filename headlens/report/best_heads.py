@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from headlens.errors import InputError
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import text_size
-from headlens.report.links import link_areas
+from headlens.report.links import link_rows
 from headlens.report.pages import INSIDE, TWO_COLUMNS, count_heads, head_names, page
 from headlens.report.parts import MARGIN, label
 from headlens.report.tag_styles import style_of
@@ -112,9 +112,7 @@ def best_heads_figure(scores: pd.DataFrame, tag: str, model: str = "") -> InchFi
     axes = figure.place(*place)
     _dots(axes, best, tag)
     _frame(figure, axes, best, (names, meaning))
-    reach = 1 + float(sum(widths)) / place[2]  # as far as the columns beside the picture
-    areas = [(name, (0.0, row - 0.5, reach, 1.0)) for row, name in enumerate(best["name"])]
-    link_areas(axes, areas, transform=axes.get_yaxis_transform(), clip_on=False)
+    link_rows(axes, best["name"], 1 + float(sum(widths)) / place[2])
     for (head, cells), right in zip(columns, np.cumsum(widths), strict=True):
         for row, text in enumerate([head, *cells]):
             axes.text(

@@ -39,7 +39,8 @@ COLUMNS: Mapping[str, str] = {
     "baseline": "What the score is held against. What had to be chosen was chosen on one half of the "
     "documents and counted on the other.",
     "effect": "Score minus baseline.",
-    "interval": "The 95 % interval of the effect, from a bootstrap over documents.",
+    "interval": "The 95 % interval of the effect, from a bootstrap over documents (over sentences where "
+    "there are fewer than 10 documents).",
     "p": "p-value of this row alone.",
     "q": "q-value: of all rows with a value up to this one, the expected share of false findings (Benjamini "
     "and Hochberg). Effects are claimed where it is below 0.05. Empty: not tested.",

@@ -16,10 +16,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from headlens.report.fonts import no_glyph_warnings, text_size, text_style
+from headlens.report.fonts import drawing, text_size, text_style
 from headlens.tables import write_bytes
 
 DPI = 200
+FEWEST = 12  # characters in a line
 SCREEN = 110  # dots per inch in a notebook
 _SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "headlens", "pdf.fonttype": 42}
 _NO_DATE: dict[str, dict[str, None]] = {
@@ -69,14 +70,14 @@ class InchFigure(Figure):
 
     def draw(self, renderer: RendererBase) -> None:
         """Draw, without matplotlib's warning for every missing glyph."""
-        with no_glyph_warnings():
+        with drawing():
             super().draw(renderer)
 
     def get_tightbbox(
         self, renderer: RendererBase | None = None, *, bbox_extra_artists: Iterable[Artist] | None = None
     ) -> Bbox:
         """Measure, without matplotlib's warning for every missing glyph."""
-        with no_glyph_warnings():
+        with drawing():
             return super().get_tightbbox(renderer, bbox_extra_artists=bbox_extra_artists)
 
     def _repr_png_(self) -> bytes:
@@ -98,10 +99,14 @@ def wrapped(text: str, width: float, points: float, families: Sequence[str]) -> 
     """
     natural, _ = text_size(text.split("\n"), points, families)
     longest = max(map(len, text.split("\n")))
-    per_line = max(12, int(longest * min(1.0, 0.95 * width / max(natural, 1e-6))))
-    lines = [line for part in text.split("\n") for line in textwrap.wrap(part, per_line) or [""]]
-    broken = "\n".join(lines)
-    return broken, text_size([broken], points, families)[1]
+    per_line = max(FEWEST, int(longest * min(1.0, 0.95 * width / max(natural, 1e-6))))
+    while True:
+        lines = [line for part in text.split("\n") for line in textwrap.wrap(part, per_line) or [""]]
+        broken = "\n".join(lines)
+        found, height = text_size([broken], points, families)
+        if found <= width or per_line <= FEWEST:
+            return broken, height
+        per_line = max(FEWEST, int(0.95 * per_line))  # some signs are wider than others
 
 
 def figure_bytes(figure: Figure, ending: str, dpi: int = DPI) -> bytes:
@@ -116,7 +121,7 @@ def figure_bytes(figure: Figure, ending: str, dpi: int = DPI) -> bytes:
         The file's content.
     """
     buffer = io.BytesIO()
-    with matplotlib.rc_context(_SETTINGS), no_glyph_warnings():
+    with matplotlib.rc_context(_SETTINGS), drawing():
         figure.savefig(buffer, format=ending[1:], dpi=dpi, metadata=_NO_DATE[ending])
     return buffer.getvalue()
 

@@ -10,10 +10,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 from matplotlib import font_manager
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
+
+from headlens.report.scripts import han_variant, not_shaped, packages_for
 
 BASE = "DejaVu Sans"  # comes with matplotlib
 _NO_TEXT = ("cm", "STIX", "Last Resort")  # symbol fonts, and the one that draws every character as a box
@@ -28,7 +31,8 @@ class HeadlensWarning(UserWarning):
 def families_for(texts: Iterable[str]) -> tuple[str, ...]:
     """Choose fonts so that every character of some texts can be drawn, if any installed font has it.
 
-    Warns once (`HeadlensWarning`) of the characters that no installed font has.
+    Warns once (`HeadlensWarning`) of the characters that no installed font has, and of scripts that an older
+    matplotlib cannot shape.
 
     Args:
         texts: what will be drawn.
@@ -36,10 +40,18 @@ def families_for(texts: Iterable[str]) -> tuple[str, ...]:
     Returns:
         Font families in order of preference, for matplotlib's font fallback.
     """
+    texts = list(texts)
+    if scripts := not_shaped(texts):
+        _say(
+            f"This matplotlib draws {' and '.join(scripts)} letter by letter, unjoined and from left to "
+            "right. Install matplotlib 3.11 or newer."
+        )
     missing = {char for text in texts for char in text} - _UNDRAWN
     missing = {char for char in missing if ord(char) not in _characters(font_manager.findfont(BASE))}
     families = [BASE]
     candidates = _candidates() if missing else []
+    variant = f"CJK {han_variant(''.join(texts))}"
+    candidates.sort(key=lambda candidate: not candidate[0].endswith(variant))
     while missing and candidates:
         covered = [len(_covered(missing, path)) for _, path in candidates]
         best = max(range(len(candidates)), key=lambda index: covered[index])
@@ -73,7 +85,7 @@ def text_size(texts: Sequence[str], points: float, families: Sequence[str]) -> t
     canvas: Any = FigureCanvasAgg(figure)  # matplotlib states no types here
     renderer = canvas.get_renderer()
     width = height = 0.0
-    with no_glyph_warnings():
+    with drawing():
         for text in set(texts):
             drawn = figure.text(0, 0, text, fontsize=points, **text_style(families))
             box = drawn.get_window_extent(renderer)
@@ -83,9 +95,13 @@ def text_size(texts: Sequence[str], points: float, families: Sequence[str]) -> t
 
 
 @contextmanager
-def no_glyph_warnings() -> Iterator[None]:
-    """Silence matplotlib's warning for every missing glyph: `families_for` has said it once."""
-    with warnings.catch_warnings():
+def drawing() -> Iterator[None]:
+    """Draw or measure text: as wide at every resolution, and silently where glyphs are missing.
+
+    With hinting a text would be up to a tenth wider on a screen than it was measured, and run off the paper.
+    Of missing glyphs `families_for` has told once, instead of matplotlib's warning for each.
+    """
+    with matplotlib.rc_context({"text.hinting": "none"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from")
         warnings.filterwarnings("ignore", message=r"(?s)Matplotlib currently does not support .* natively")
         yield
@@ -105,7 +121,7 @@ def _candidates() -> list[tuple[str, str]]:
         for entry in font_manager.fontManager.ttflist
         if entry.style == "normal" and not entry.name.startswith(_NO_TEXT) and entry.name != BASE
     ]
-    entries.sort(key=lambda entry: (entry.weight != 400, entry.name, entry.fname))
+    entries.sort(key=lambda entry: (entry.weight != 400, "Sans" not in entry.name, entry.name, entry.fname))
     return [(entry.name, entry.fname) for entry in entries]
 
 
@@ -114,7 +130,7 @@ def _unreadable() -> set[str]:
     return set()
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def _characters(path: str) -> frozenset[int]:
     try:
         return frozenset(FT2Font(path).get_charmap())
@@ -130,13 +146,14 @@ def _covered(chars: set[str], path: str) -> set[str]:
 def _warn(missing: set[str]) -> None:
     shown = " ".join(sorted(missing)[:10]) + (" ..." if len(missing) > 10 else "")
     are = "characters are" if len(missing) > 1 else "character is"
-    warnings.warn(
+    _say(
         f"{len(missing)} {are} in no installed font and will be drawn as boxes ({shown}). Install a font "
-        "that has them: for Chinese, Japanese and Korean for example the package fonts-noto-cjk, for other "
-        "scripts fonts-noto.",
-        HeadlensWarning,
-        stacklevel=_outside(),
+        f"that has them, on Debian or Ubuntu for example: apt install {' '.join(packages_for(missing))}"
     )
+
+
+def _say(text: str) -> None:
+    warnings.warn(text, HeadlensWarning, stacklevel=_outside())
 
 
 def _outside() -> int:

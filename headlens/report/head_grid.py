@@ -174,10 +174,11 @@ def _draw_block(figure: InchFigure, axes: Axes, block: Block, scale: PowerNorm) 
         PatchCollection(outlines, facecolor="none", edgecolor="0.6", linewidth=0.4, clip_on=False)
     )
     several = block.stack if block.several else ""
-    areas = {
-        f"{several}.{layer}.{n}".lstrip("."): (left, top, wide, high) for layer, n, left, top in block.corners
-    }
-    link_areas(axes, areas.items())
+    areas = [
+        (f"{several}.{layer}.{n}".lstrip("."), (left, top, wide, high))
+        for layer, n, left, top in block.corners
+    ]
+    link_areas(axes, areas)
     for layer, number, left, top in block.corners:
         axes.text(left, top - 0.015, f"{layer}.{number}", fontsize=SMALL, va="bottom", **figure.style)
     bold = {"fontsize": 8, "fontweight": "bold", **figure.style}

@@ -17,6 +17,7 @@ from headlens.report.links import link_areas, link_name
 from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS, page
 from headlens.report.parts import MARGIN
 from headlens.report.tag_styles import style_of
+from headlens.text.display import visible
 
 SMALL = 6.0  # points: no text is smaller
 LETTER = (0.095, 0.085)  # inches: the least room of a letter, sideways and upright
@@ -75,7 +76,7 @@ class HeadMap:
         heights = [heading + ABOVE + cell[1] * len({head.layer for head in mine}) + BELOW for mine in heads]
         columns, key_width = self._key_columns(width)
         key_height = KEY_LINE * math.ceil(len(self.key) / columns)
-        texts = [text for _, text in self.key]
+        texts = [visible(text) for _, text in self.key]
         figure, top = page(title, caption, (width, sum(heights) + key_height), texts)
         for stack, mine, height in zip(stacks, heads, heights, strict=True):
             if heading:
@@ -83,7 +84,7 @@ class HeadMap:
             self._panel(figure, mine, (MARGIN + LEFT, top + heading + ABOVE), cell)
             top += height
         axes = _inch_axes(figure, (MARGIN, top, width - 2 * MARGIN, key_height))
-        for number, (tile, text) in enumerate(self.key):
+        for number, ((tile, _), text) in enumerate(zip(self.key, texts, strict=True)):
             column, row = divmod(number, math.ceil(len(self.key) / columns))
             _key_entry(figure, axes, (column * key_width, row * KEY_LINE), (tile, text))
         return figure
@@ -111,13 +112,13 @@ class HeadMap:
         axes = _inch_axes(figure, (*place, wide * len(columns), high * len(rows)))
         axes.set_axis_on()
         axes.spines[:].set_visible(False)
-        areas: dict[str, Box] = {}
+        areas: list[tuple[str, Box]] = []
         several = len({head.stack for head in self.cells}) > 1
         for head in heads:
             corner = columns.index(head.head) * wide, rows.index(head.layer) * high
             _cell(figure, axes, (*corner, wide, high), self.cells[head])
-            areas[link_name(head, several)] = (*corner, wide, high)
-        link_areas(axes, areas.items())
+            areas.append((link_name(head, several), (*corner, wide, high)))
+        link_areas(axes, areas)
         style = {"fontsize": 7, **figure.style}
         axes.set_xticks([(n + 0.5) * wide for n in range(len(columns))], list(map(str, columns)), **style)
         axes.set_yticks([(n + 0.5) * high for n in range(len(rows))], list(map(str, rows)), **style)
@@ -190,7 +191,7 @@ def _tile(figure: InchFigure, axes: Axes, box: Box, tile: Tile) -> None:
     axes.text(
         left + width / 2,
         top + height / 2,
-        style.letter,
+        style.letter if style.letter.isprintable() else "?",
         fontsize=points,
         color="black" if lost else style.ink,
         ha="center",

@@ -16,6 +16,7 @@ from headlens.report.parts import (
     about,
     attention,
     colour_bar,
+    column,
     label,
     name_tokens,
     pooled,
@@ -27,7 +28,7 @@ from headlens.report.parts import (
 if TYPE_CHECKING:
     from headlens.maps import AttentionMaps
 
-WIDEST = 9.2  # of one map, in inches
+WIDEST, LARGEST = 9.2, 0.5  # inches: one map, one cell
 MOST_CELLS = 1840  # along one side of it: one pixel each
 
 
@@ -61,8 +62,9 @@ def draw_head(maps: AttentionMaps, title: str | None = None) -> InchFigure:
     title = label(title or f"{maps.model}: {attention(maps)} of head {maps.name(head)}", 90)
     families = families_for([title, *labels[0], *labels[1]])
     room = [text_size(names[::step], points, families)[0] + 0.1 for names in labels]
-    width, height = len(labels[1]) * cell, len(labels[0]) * cell
     left = MARGIN + 0.25 + room[0]
+    cell = _widened(cell, len(labels[1]), left + BAR_ROOM + MARGIN)
+    width, height = len(labels[1]) * cell, len(labels[0]) * cell
     caption = "Rows: the query that looks; columns: the key that it looks at. " + about(maps)
     figure, top = Frame(title, caption + thinned(step, factor), families).figure(
         left - MARGIN + width + BAR_ROOM, max(height + room[1] + 0.25, 1.5)
@@ -74,6 +76,12 @@ def draw_head(maps: AttentionMaps, title: str | None = None) -> InchFigure:
     axes.set_ylabel("query", fontsize=9, **figure.style)
     colour_bar(figure, (left + width + 0.2, top, max(1.3, min(height, 3))), scale)
     return figure
+
+
+def _widened(cell: float, count: int, around: float) -> float:
+    """Make cells wider where that fills a column of a paper; all in inches."""
+    spare = column(around + count * cell) - around - count * cell
+    return max(cell, min(cell + spare / count, LARGEST))
 
 
 def _sizes(longest: int) -> tuple[float, float, int]:

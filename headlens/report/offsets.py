@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from headlens.errors import InputError
 from headlens.heads import STACKS
 from headlens.report.figures import InchFigure
+from headlens.report.links import link_lines
 from headlens.report.pages import INSIDE, TWO_COLUMNS, count_heads, head_names, listing, page
 from headlens.report.parts import MARGIN
 from headlens.report.tag_styles import style_of
@@ -132,6 +133,9 @@ def _panel(figure: InchFigure, axes: Axes, table: pd.DataFrame) -> None:
         markersize=2.2,
         label="mean of heads",
     )
+    # the strongest last: it lies above the others
+    drawn = mass[sorted(mass, key=lambda name: bool(name == strongest["name"]))]
+    link_lines(axes, {str(name): list(zip(drawn.index, drawn[name], strict=True)) for name in drawn})
     said = f"{strongest['name']}: {strongest['score']:.2f} at {_signed(strongest['offset'])}"
     axes.set_title(
         f"layer {strongest['layer']}\n{said}", fontsize=6.5, loc="left", pad=1.5, **figure.style,

@@ -8,9 +8,20 @@ import pandas as pd
 
 from headlens.report.figures import InchFigure, wrapped
 from headlens.report.fonts import families_for
-from headlens.report.parts import MARGIN
+from headlens.report.parts import MARGIN, ONE_COLUMN, TWO_COLUMNS, column
+from headlens.text.display import visible
 
-ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0  # inches
+__all__ = [
+    "INSIDE",
+    "ONE_COLUMN",
+    "TWO_COLUMNS",
+    "column",
+    "count_heads",
+    "head_names",
+    "listing",
+    "page",
+]
+
 INSIDE = TWO_COLUMNS - 2 * MARGIN  # inches
 
 
@@ -29,6 +40,7 @@ def page(
         The figure, and the distance of the area from its upper edge in inches.
     """
     width, height = size
+    title, caption = visible(title), visible(caption)
     families = families_for([title, caption, *more])
     title, above = wrapped(title, width - 2 * MARGIN, 9, families)
     caption, below = wrapped(caption, width - 2 * MARGIN, 7, families)

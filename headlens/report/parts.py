@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unicodedata import category
 
 import numpy as np
 from matplotlib import colormaps
@@ -28,7 +29,11 @@ SCALE = PowerNorm(
 TICKS = (0, 0.01, 0.05, 0.1, 0.25, 0.5, 1)
 LINE = 1.35  # room for one label, in font sizes
 LONGEST_LABEL = 20  # characters
+ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0  # inches: how wide figures in a paper are
 MARGIN, BAR_ROOM = 0.12, 0.95  # inches
+
+
+_JOINERS = "\u200c\u200d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Frame:
         Returns:
             The figure, with title and caption, and the distance of the area from its upper edge.
         """
-        width = max(width + 2 * MARGIN, 4.4)
+        width = column(width + 2 * MARGIN)
         title, above = wrapped(self.title, width - 2 * MARGIN, 10, self.families)
         caption, below = wrapped(self.caption, width - 2 * MARGIN, 7, self.families)
         figure = InchFigure(width, 4 * MARGIN + above + height + below, self.families)
@@ -64,10 +69,20 @@ class Frame:
         return figure, 2 * MARGIN + above
 
 
+def column(width: float) -> float:
+    """Choose the width of a figure: that of one or two columns of a paper where it fits, all in inches."""
+    return next((one for one in (ONE_COLUMN, TWO_COLUMNS) if width <= one), width)
+
+
 def label(text: str, longest: int = LONGEST_LABEL) -> str:
     """Make a text fit to be drawn: nothing invisible, not too long."""
     text = "".join(char for char in visible(text) if char not in "\ufe0e\ufe0f")
-    return text if len(text) <= longest else text[: longest - 1] + "\u2026"
+    if len(text) <= longest:
+        return text
+    end = longest - 1
+    while end > 1 and (text[end] in _JOINERS or text[end - 1] in _JOINERS or category(text[end])[0] == "M"):
+        end -= 1  # a letter keeps its signs
+    return text[:end] + "\u2026"
 
 
 def scale_of(maps: AttentionMaps) -> PowerNorm:

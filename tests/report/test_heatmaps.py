@@ -1,28 +1,19 @@
 import io
 import itertools
 import re
-import warnings
 
 import matplotlib
 import matplotlib._pylab_helpers
 import numpy as np
 import pytest
-from fontTools.fontBuilder import FontBuilder
-from fontTools.pens.ttGlyphPen import TTGlyphPen
-from matplotlib import font_manager
 from PIL import Image
 
 import toys
 from headlens.heads import Head
 from headlens.maps import AttentionMaps
-from headlens.report import fonts
 from headlens.report.figures import DPI, figure_bytes
-from headlens.report.fonts import HeadlensWarning, families_for
 from headlens.report.head_grid import compose
-from headlens.report.parts import SCALE, label, pooled
-
-HOSTILE = ["$x_1$", "\\frac", "<script>", "a\nb", "\t", "\0", "&amp;", "]]>", "x" * 300, "\u202e"]
-SHOWN = ["$x_1$", "\\frac", "<script>", "a⏎b", "⇥", "<00>", "&amp;", "]]>", "x" * 19 + "…", "<U+202E>"]
+from headlens.report.parts import SCALE, pooled
 
 
 def words(count):
@@ -210,35 +201,6 @@ def test_captions_say_what_was_done():
     assert "Special tokens are left out; rows are not renormalised." in caption
 
 
-@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
-@pytest.mark.parametrize("heads", [1, 2])
-def test_hostile_tokens_are_drawn_as_they_are(ending, heads):
-    maps = toys.random_maps(HOSTILE, 1, heads)
-    figure = maps.heatmap(title="$\\alpha_1$ <b>")
-    content = figure_bytes(figure, ending)
-    assert content == figure_bytes(maps.heatmap(title="$\\alpha_1$ <b>"), ending)  # the same bytes every time
-    if ending == ".svg":
-        svg = content.decode()
-        assert "<script" not in svg
-        for text in (
-            "$x_1$",
-            "\\frac",
-            "&lt;script&gt;",
-            "&amp;amp;",
-            "$\\alpha_1$ &lt;b&gt;",
-            "attention weight",
-        ):
-            assert text in svg  # as text, not as outlines
-        assert "<dc:date>" not in svg
-    if heads == 1:
-        assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == SHOWN
-
-
-def test_label():
-    assert [label(token) for token in HOSTILE] == SHOWN
-    assert label("☺\ufe0f") == "☺"
-
-
 def test_nothing_global_changes():
     before = dict(matplotlib.rcParams)
     maps = toys.random_maps(["a", "b"], 2, 2)
@@ -246,69 +208,6 @@ def test_nothing_global_changes():
         figure_bytes(maps.heatmap(), ending)
     assert dict(matplotlib.rcParams) == before
     assert not matplotlib._pylab_helpers.Gcf.figs  # pyplot holds no figure
-
-
-def tiny_font(path, char, family):
-    """A font that has one character, drawn as a square."""
-    pen = TTGlyphPen(None)
-    pen.moveTo((100, 0))
-    for corner in ((100, 700), (800, 700), (800, 0)):
-        pen.lineTo(corner)
-    pen.closePath()
-    square, empty = pen.glyph(), TTGlyphPen(None).glyph()
-    builder = FontBuilder(1000, isTTF=True)
-    builder.setupGlyphOrder([".notdef", "square"])
-    builder.setupCharacterMap({ord(char): "square"})
-    builder.setupGlyf({".notdef": empty, "square": square})
-    builder.setupHorizontalMetrics({".notdef": (900, 0), "square": (900, 100)})
-    builder.setupHorizontalHeader(ascent=800, descent=-200)
-    builder.setupNameTable({"familyName": family, "styleName": "Regular"})
-    builder.setupOS2(sTypoAscender=800, usWinAscent=800, usWinDescent=200)
-    builder.setupPost()
-    builder.save(path)
-
-
-# private use: no installed font has these
-ONE, TWO = "\U000f1234", "\U000f1235"
-
-
-def test_a_font_installed_later_is_found_and_used(tmp_path, monkeypatch):
-    path = str(tmp_path / "tiny.ttf")
-    tiny_font(path, ONE, "Tiny Test")
-    known = font_manager.fontManager.ttflist
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", list(known))
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [path])
-    assert families_for([f"a{ONE}"]) == ("DejaVu Sans", "Tiny Test")
-    assert families_for(["plain é א"]) == ("DejaVu Sans",)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure_bytes(toys.random_maps([ONE, "b"]).heatmap(), ".png")
-
-
-def test_a_character_without_font_gives_one_warning_of_our_own():
-    maps = toys.random_maps([ONE, TWO, f"a{ONE}"])
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always")
-        figure = maps.heatmap()
-        figure_bytes(figure, ".png")
-        figure_bytes(figure, ".pdf")
-        figure.savefig(io.BytesIO(), bbox_inches="tight", format="png")
-    assert [warning.category for warning in noted] == [HeadlensWarning]
-    assert [str(warning.message) for warning in noted] == [
-        f"2 characters are in no installed font and will be drawn as boxes ({ONE} {TWO}). Install a font "
-        "that has them: for Chinese, Japanese and Korean for example the package fonts-noto-cjk, for other "
-        "scripts fonts-noto."
-    ]
-    assert noted[0].filename == __file__
-
-
-def test_fonts_that_cannot_be_read_are_passed_over(tmp_path, monkeypatch):
-    broken = tmp_path / "broken.ttf"
-    broken.write_bytes(b"no font")
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(broken)])
-    with pytest.warns(HeadlensWarning, match="1 character is in no installed font"):
-        assert families_for([ONE]) == ("DejaVu Sans",)
-    assert str(broken) in fonts._unreadable()
 
 
 def test_maps_of_one_token():

@@ -4,7 +4,6 @@ import xml.etree.ElementTree as ElementTree
 
 import matplotlib
 import numpy as np
-import pandas as pd
 import pytest
 
 import madeup
@@ -50,15 +49,6 @@ def test_best_heads_and_entropy():
     assert sorted(linked(entropy_figure(scores, "toy"))) == sorted(
         f"{x}.{h}" for x in (0, 1) for h in range(4)
     )
-
-
-def test_a_head_that_is_best_for_several_relations_has_an_area_for_each():
-    tags = madeup.tag_rows(1, 2)
-    kinds = ("obj:dependent->head", "nsubj:dependent->head")
-    parts = [
-        madeup.score_rows(tags, "syntactic", kind, lambda layer, head: 0.9 - 0.3 * head) for kind in kinds
-    ]
-    assert linked(best_heads_figure(pd.concat(parts), "syntactic", "toy")) == ["0.0", "0.0"]
 
 
 def test_panels_of_a_grid_of_attention():

@@ -1,0 +1,107 @@
+"""Every kind of figure of layers and heads, at the shapes that models have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import matplotlib.text
+import numpy as np
+import pandas as pd
+import pytest
+
+import madeup
+import toys
+from headlens.ablation.conditions import Condition
+from headlens.ablation.importance import agreement, ranked
+from headlens.comparison import compare
+from headlens.finished import read_finished
+from headlens.report.ablation import figures
+from headlens.report.changes import changes_figure
+from headlens.report.classify import draw_all
+from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS
+from pictures import assert_readable
+from sweeps import cumulative, each, heads_of, only, sweep_of
+
+SHAPES = madeup.SIZES
+METHODS = ("gradient", "taylor", "integrated", "shapley", "gates")
+
+
+def readable(figure):
+    assert_readable(figure)
+    for text in figure.findobj(matplotlib.text.Text):
+        assert not text.get_visible() or text.get_text().isprintable() or "\n" in text.get_text()
+
+
+def fits_columns(figure):
+    return np.isclose(figure.get_size_inches()[0], (ONE_COLUMN, TWO_COLUMNS)).any()
+
+
+@pytest.mark.parametrize(("layers", "heads"), SHAPES)
+def test_figures_of_classify(layers, heads):
+    tags = madeup.mixed(layers, heads)
+    drawn = dict(draw_all(madeup.everything(tags), tags, "a-model-of-some-name"))
+    assert set(drawn) == {"tags", "best-syntactic", "best-coreference", "offsets", "entropy"}
+    for figure in drawn.values():
+        readable(figure)
+        assert fits_columns(figure)
+
+
+@pytest.mark.parametrize(("layers", "heads"), SHAPES)
+def test_what_changed_between_two_runs(layers, heads, tmp_path):
+    tables = madeup.mixed(layers, heads), madeup.mixed(layers, heads, most=3)
+    runs = [
+        read_finished(madeup.write_run(tmp_path / str(n), looked_for(table), table))
+        for n, table in enumerate(tables)
+    ]
+    figure = changes_figure(compare(*runs))
+    readable(figure)
+    assert fits_columns(figure)
+
+
+def looked_for(tags):
+    """Scores that look for every tag."""
+    return pd.concat([madeup.score_rows(tags, name, name, lambda layer, head: 0.5) for name in madeup.NAMES])
+
+
+@pytest.mark.parametrize(("layers", "heads"), SHAPES)
+def test_maps_of_ablation(layers, heads):
+    every = heads_of(layers, heads)
+    n = len(every)
+    sweep = each(
+        np.linspace(-0.123, 0.0234, n - 1), np.linspace(0, 0.1, n - 1), every[:-1], in_question=every
+    )
+    tables = [ranked(every, name, np.linspace(-1, 2, n)) for name in METHODS]
+    gates = tables[0].assign(open_closing=0.9, open_opening=1.0, role="facilitating")
+    gates.loc[::2, "role"] = "interfering"
+    importance = pd.concat(tables, ignore_index=True)
+    sweep = replace(sweep, importance=importance, agreement=agreement(importance), gates=gates)
+    drawn = dict(figures(sweep))
+    assert set(drawn) == {"heads", "methods", "gates", *(f"importance-{name}" for name in METHODS)}
+    for figure in drawn.values():
+        readable(figure)
+        assert fits_columns(figure)
+
+
+@pytest.mark.parametrize(("layers", "heads"), SHAPES)
+def test_rows_and_curves_of_ablation(layers, heads):
+    every = heads_of(layers, heads)
+    alone = [Condition(f"layer {i}", tuple(every[heads * i : heads * (i + 1)])) for i in range(layers)]
+    noise = np.tile([-0.01, 0.01], 20)
+    kept = {f"{i}.{heads - 1}": 1 + i / 10 + noise for i in range(layers)}
+    sets = [Condition(f"tag {name}", tuple(every[:heads])) for name in madeup.NAMES]
+    sets += [Condition(f"control 0 of {one.name}", one.heads, one.name) for one in sets]
+    steps = np.linspace(0, 1, 4)
+    kinds = [
+        sweep_of("layer", alone, np.linspace(-1, 1, layers), np.linspace(0, 0.1, layers)),
+        only(kept),
+        sweep_of("tags", sets, np.linspace(-1, 1, 18), [0.01, 0.5] * 9),
+        cumulative(steps, [1, 1, 0.01, 0.01], 0.5, [(0.1, 0.2)] * 4, n=len(every)),
+    ]
+    for sweep in kinds:
+        readable(figures(sweep)[0][1])
+
+
+@pytest.mark.parametrize("count", [4, 24])
+@pytest.mark.parametrize(("layers", "heads"), SHAPES)
+def test_grids_of_attention(layers, heads, count):
+    readable(toys.random_maps([f"token{i}" for i in range(count)], layers, heads).heatmap())

@@ -1,0 +1,89 @@
+"""Sweeps of ablation with numbers of our own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from headlens.ablation.compare import Comparison
+from headlens.ablation.conditions import Condition
+from headlens.ablation.importance import agreement, from_each, ranked
+from headlens.ablation.result import Sweep, against_controls, no_importance, tabulate
+from headlens.benchmarks.metrics import Ratio
+from headlens.heads import Head
+from headlens.report.ablation import figures
+
+LOSS = Ratio("loss", "loss per token (nats)", False, 0)
+ACCURACY = Ratio("accuracy", "accuracy", True, 0)
+
+
+def heads_of(layers, heads, stack="encoder"):
+    return [Head(stack, layer, head) for layer in range(layers) for head in range(heads)]
+
+
+def sweep_of(kind, conditions, deltas, q_values, metric=LOSS, **more):
+    """A sweep with deltas and q-values of our own; every interval reaches 0.1 to both sides."""
+    delta, q_value = np.array(deltas, dtype=float), np.array(q_values, dtype=float)
+    made = Comparison(1.0, 1 + delta, delta, delta - 0.1, delta + 0.1, q_value, q_value)
+    compared = {one.name: (made, place) for place, one in enumerate(conditions)}
+    table = tabulate(conditions, kind, "mean", [metric], [compared], 40)
+    about = {"benchmark": {"name": "language:toy.txt", "examples": 40}, **more.pop("run", {})}
+    return Sweep(
+        kind, table, more.pop("importance", no_importance()), about, (metric,), tuple(conditions),
+        np.ones((40, 1)), {}, against_controls(conditions, [metric], table), **more,
+    )  # fmt: skip
+
+
+def each(deltas, q_values, heads, metric=LOSS, in_question=None):
+    """Heads removed one by one; the others in question were not measured."""
+    several = len({head.stack for head in heads}) > 1
+    conditions = [Condition(f"head {head if several else str(head)[8:]}", (head,)) for head in heads]
+    known = dict(zip(heads, deltas, strict=True))
+    importance = from_each(in_question or heads, known, metric)
+    return sweep_of("each", conditions, deltas, q_values, metric, importance=importance)
+
+
+def drawn(sweep):
+    """The figure of a kind, which comes first."""
+    return figures(sweep)[0][1]
+
+
+def cumulative(deltas, q_values, share, controls=(), **more):
+    """Four steps of n heads; `controls` holds the deltas of each step's two random sets."""
+    n = more.get("n", 8)
+    heads = heads_of(2, n // 2)
+    sizes = [n * i // 4 for i in range(1, 5)]
+    steps = [Condition(f"least important {size} of {n}", tuple(heads[:size])) for size in sizes]
+    random = (
+        []
+        if not controls
+        else [
+            Condition(f"control {draw} of {one.name}", one.heads, one.name)
+            for one in steps
+            for draw in (0, 1)
+        ]
+    )
+    flat = [delta for pair in controls for delta in pair]
+    return sweep_of(
+        "cumulative", [*steps, *random], [*deltas, *flat], [*q_values, *[1.0] * len(flat)],
+        importance=ranked(heads, more.get("method", "gradient"), np.arange(float(n))),
+        run={"largest_share_without_significant_loss": share, "importance_estimated_on": "one half"},
+    )  # fmt: skip
+
+
+def only(values):
+    """Layers of two heads; `values` holds the per-example losses when each is kept."""
+    conditions = [Condition(f"only head {name}", (Head("encoder", 0, 0),)) for name in values]
+    sweep = sweep_of("only", conditions, [0.0] * len(values), [1.0] * len(values))
+    return replace(
+        sweep, baseline=np.ones((40, 1)), values={f"only head {k}": v[:, None] for k, v in values.items()}
+    )
+
+
+def with_methods(**methods):
+    heads = heads_of(1, 4)
+    table = pd.concat([ranked(heads, name, np.array(v, float)) for name, v in methods.items()])
+    one = Condition("set", tuple(heads))
+    return sweep_of("set", [one], [0.3], [0.01], importance=table, agreement=agreement(table))
