@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from headlens.text.words import Encoded, encode_text
 
 FILE = "examples.json"
 COUNT = 4
+CHOSEN_FROM = 1000  # sentences
 LONGEST = 40  # tokens: longer inputs are no examples
 REPEATED = 8  # random tokens that are repeated once
 MOST_BYTES = 4 * 2**20
@@ -33,7 +35,8 @@ Example = tuple[str, AttentionMaps]
 def of_corpus(lens: Lens, corpus: Corpus) -> list[Example]:
     """Look at a few sentences of a corpus, and at repeated random tokens.
 
-    The sentences are those that show most kinds of relations not shown yet, the earlier where several do.
+    The sentences are those of the first thousand that show most kinds of relations not shown yet, the
+    earlier where several do.
 
     Args:
         lens: the model.
@@ -43,6 +46,7 @@ def of_corpus(lens: Lens, corpus: Corpus) -> list[Example]:
         Titles and maps. Of an encoder-decoder model the encoder alone, since a corpus says not what is
         written.
     """
+    corpus = _beginning(corpus)
     items = sentence_inputs(corpus, lens.tokenizer, LONGEST).items
     sentences = [sentence for _, sentence in corpus.sentences]
     kinds = [{word.deprel for word in item.words} | {None} for item in items]
@@ -109,6 +113,17 @@ def attempt(make: Any, *arguments: Any) -> list[Example]:
     except HeadlensError:
         return []
     return found
+
+
+def _beginning(corpus: Corpus) -> Corpus:
+    """The first documents, enough to choose from: a large corpus is not tokenized once more for examples."""
+    kept, count = [], 0
+    for document in corpus.documents:
+        if count >= CHOSEN_FROM:
+            break
+        kept.append(replace(document, sentences=document.sentences[: CHOSEN_FROM - count], mentions=()))
+        count += len(document.sentences)
+    return replace(corpus, documents=tuple(kept))
 
 
 def _read_heads(lens: Lens) -> tuple[Head, ...]:

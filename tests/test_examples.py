@@ -16,6 +16,7 @@ from headlens.classification import read_corpus
 from headlens.errors import InputError
 from headlens.heads import Head
 from headlens.report.viewer_data import Marks
+from headlens.text.inputs import sentence_inputs
 
 
 def test_sentences_that_show_many_relations_and_repeated_tokens():
@@ -34,6 +35,19 @@ def test_sentences_that_show_many_relations_and_repeated_tokens():
     assert title == "Random tokens, repeated once"
     assert repeated.tokens[1:9] == repeated.tokens[9:17]
     assert len(set(repeated.tokens[1:9])) == 8
+
+
+def test_a_large_corpus_is_not_tokenized_again_for_examples(monkeypatch):
+    corpus = read_corpus(None)
+    monkeypatch.setattr(examples, "CHOSEN_FROM", 30)
+    read = []
+    monkeypatch.setattr(
+        examples, "sentence_inputs", lambda made, *rest: read.append(made) or sentence_inputs(made, *rest)
+    )
+    found = examples.of_corpus(toys.minilm(), corpus)
+    assert sum(len(document.sentences) for document in read[0].documents) == 30
+    first = [sentence.text for _, sentence in corpus.sentences][:30]
+    assert all(title in first for title, _ in found[:-1])
 
 
 def test_weights_are_those_of_the_text_alone():

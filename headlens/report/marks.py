@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-
-import pandas as pd
+from typing import Any
 
 from headlens.errors import RunError
 from headlens.heads import Head
+from headlens.report.page.files import read_table
 from headlens.report.tag_map import tags_by_head
 from headlens.report.viewer_data import Marks
+
+HEAD = ("stack", "layer", "head")
 
 
 def read_marks(runs: Iterable[str | Path], heads: Sequence[Head]) -> Marks:
@@ -37,31 +39,25 @@ def read_marks(runs: Iterable[str | Path], heads: Sequence[Head]) -> Marks:
                 f"Type first: headlens classify MODEL --out {run}",
             )
         if "tags.csv" in found:
-            table = _read(found["tags.csv"], ["stack", "layer", "head", "tags"])
+            table = read_table(found["tags.csv"], [*HEAD, "tags"], ("stack", "tags"))
             tags = tags_by_head(table)
-            _check(run, tags, heads)
+            _check(run, tags, heads, whole=True)
         if "importance.csv" in found:
-            table = _read(found["importance.csv"], ["stack", "layer", "head", "method", "importance"])
+            columns = [*HEAD, "method", "importance"]
+            table = read_table(found["importance.csv"], columns, ("stack", "method"))
             method = str(table["method"].iloc[0]) if len(table) else ""
             rows = table[table["method"] == method]
-            columns = [rows[name] for name in ("stack", "layer", "head", "importance")]
-            importance = {Head(str(s), int(x), int(h)): float(v) for s, x, h, v in zip(*columns, strict=True)}
+            values = [rows[name] for name in (*HEAD, "importance")]
+            importance = {Head(str(s), int(x), int(h)): float(v) for s, x, h, v in zip(*values, strict=True)}
             _check(run, importance, heads)
     return Marks(tags, importance or None, method)
 
 
-def _read(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    try:
-        table = pd.read_csv(path)
-        return table[list(columns)]
-    except (OSError, ValueError, KeyError) as error:  # pandas' own errors are ValueErrors
-        raise RunError(f"{path} cannot be read: {error}.", "Make the run again.") from error
-
-
-def _check(run: Path, found: Iterable[Head], heads: Sequence[Head]) -> None:
-    strange = set(found) - set(heads)
-    if strange:
+def _check(run: Path, found: Mapping[Head, Any], heads: Sequence[Head], whole: bool = False) -> None:
+    """Refuse a run of another model: with heads that this one has not, or, of tags, without all it has."""
+    strange, absent = set(found) - set(heads), set(heads) - set(found)
+    if strange or (whole and absent):
+        head, lacking = (min(strange), "this model") if strange else (min(absent), "it")
         raise RunError(
-            f"{run} is about another model: it has head {min(strange)}, which this model has not.",
-            "Give a run of the same model.",
+            f"{run} is about another model: {lacking} has no head {head}.", "Give a run of the same model."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +51,7 @@ class _Room:
     refused: list[Head] = field(default_factory=list)
 
     def take(self, head: Head, text: str) -> bool:
-        fits = self.empty or (len(text) <= self.left and not self.refused)
+        fits = self.empty or len(text) <= self.left
         if fits:
             self.left -= len(text)
             self.empty = False
@@ -134,6 +134,9 @@ def _text(title: str, maps: AttentionMaps, most_bytes: int) -> dict[str, Any]:
     room, kept, entropy = _Room(most_bytes), {}, {}
     steps = levels(max(map(len, axes)))
     for head in maps.heads:
+        if room.refused:  # the page holds the first heads, with no gaps
+            room.refused.append(head)
+            continue
         pattern = maps.pattern(head).numpy()
         weights = pattern[:MOST_TOKENS, :MOST_TOKENS]
         text = _base64(coded(weights, steps))
@@ -159,11 +162,11 @@ def _norms(maps: AttentionMaps) -> dict[str, Any]:
     """How long what each key hands over is, and the largest norm that a cell can show."""
     if not maps.norms:
         return {"norms": None, "peak": None}
-    shown = maps.to_norms()
-    peaks = {
-        unit: max(float(pattern.max()) for pattern in made.patterns.values())
-        for unit, made in (("tokens", shown), ("words", shown.to_words()))
-    }
+    peaks = {"tokens": 0.0, "words": 0.0}
+    for site in maps.patterns:  # one after the other: all of them once more would take much memory
+        shown = replace(maps, patterns={site: maps.patterns[site]}).to_norms()
+        for unit, made in (("tokens", shown), ("words", shown.to_words())):
+            peaks[unit] = max(peaks[unit], float(made.patterns[site].max()))
     lengths = {
         maps.name(Head(site.stack, site.layer, number)): _base64(row[:MOST_TOKENS].numpy().astype("<f4"))
         for site, rows in maps.norms.items()
