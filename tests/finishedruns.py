@@ -17,8 +17,8 @@ SVG = """<?xml version="1.0"?>
 <!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd">
 <svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="150pt" height="75pt"
  viewBox="0 0 150 75"><metadata>not shown</metadata><defs><style>*{fill: red}</style>
-<clipPath id="box"><rect x="0" y="0" width="150" height="75"/></clipPath>
-<path id="dot" d="M 0 0 L 9 9"/></defs>
+<clipPath id="box"><rect x="0" y="0" width="150" height="75"/></clipPath><path id="dot"
+ d="M 0 0 L 9 9"/></defs>
 <g id="axes_1" clip-path="url(#box)"><text x="10" y="10">A text, as text</text><use xlink:href="#dot"/>
 <a xlink:href="#head=0.0"><rect x="10" y="20" width="30" height="30" style="clip-path: url(#box)"/></a>
 <a xlink:href="#head=0.1"><rect x="60" y="20" width="30" height="30"/></a></g></svg>"""
@@ -26,13 +26,20 @@ SVG = """<?xml version="1.0"?>
 
 def scores(heads):
     """Evidence that agrees with `TAGS`."""
+
+    def special(layer, head):
+        return 0.7 if (layer, head) == (0, 1) else 0.2
+
+    def obj(layer, head):
+        return 0.6 + layer / 10 if head else 0.1
+
     parts = [
         madeup.score_rows(heads, "positional", "argmax@-1", lambda layer, head: 0.95 - layer - head),
-        madeup.score_rows(heads, "delimiter", "special", lambda x, head: 0.7 if (x, head) == (0, 1) else 0.2),
-        madeup.score_rows(heads, "syntactic", "obj:dependent->head", lambda x, h: 0.6 + x / 10 if h else 0.1),
+        madeup.score_rows(heads, "delimiter", "special", special),
+        madeup.score_rows(heads, "syntactic", "obj:dependent->head", obj),
         madeup.score_rows(heads, "syntactic", "nsubj:head->dependent", lambda layer, head: 0.2, q_value=1.0),
         madeup.score_rows(heads, "broad", "entropy", lambda layer, head: 0.5, baseline=0.0, margin=0.9),
-    ]  # fmt: skip
+    ]
     return pd.concat(parts, ignore_index=True)
 
 

@@ -1,9 +1,13 @@
 import lxml.html
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 import finishedruns
+from families import build
+from headlens.ablation.best import BEST
 from headlens.cli import main
+from toytext import toy_pairs, toy_tokenizer, write_pairs
 
 
 @pytest.fixture
@@ -54,9 +58,8 @@ def test_one_run(runs, tmp_path):
         (
             ["{run}", "nowhere", "--out", "x.html"],
             1,
-            "Error: Expected the directory of a finished run of headlens classify, ablate or compare; "
-            "there is no "
-            "directory nowhere. Give what you gave a headlens classify, ablate or compare as --out.",
+            "Error: Expected the directory of a finished run of headlens classify, ablate or compare; there "
+            "is no directory nowhere. Give what you gave a headlens classify, ablate or compare as --out.",
         ),
     ],
 )
@@ -72,3 +75,42 @@ def test_help_shows_how():
     done = report("-h")
     assert done.exit_code == 0
     assert "headlens report runs/minilm --out report.html" in done.output
+
+
+def test_a_real_sweep_is_told_from_its_directory(tmp_path):
+    build("bert").bert.save_pretrained(tmp_path / "model")
+    toy_tokenizer().save_pretrained(tmp_path / "model")
+    pairs = write_pairs(tmp_path / "p.tsv", toy_pairs())
+    out = tmp_path / "run"
+    arguments = [
+        "ablate",
+        tmp_path / "model",
+        "--benchmark",
+        pairs,
+        "--sweep",
+        "only",
+        "--out",
+        out,
+        "--quiet",
+    ]
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output
+    assert "best_of_layers.csv" in done.stdout.splitlines()[-1]
+    assert "report.html" in done.stdout.splitlines()[-1]
+    best = pd.read_csv(out / "best_of_layers.csv", dtype={"kept": str})
+    assert list(best) == BEST
+    assert report(out, "--out", tmp_path / "again.html").exit_code == 0
+    assert (tmp_path / "again.html").read_bytes() == (out / "report.html").read_bytes()
+    page = lxml.html.parse(out / "report.html")
+    title = 'h3[text()="The best head of each layer"]'
+    rows = page.xpath(f'//{title}/following-sibling::div[@class="table"][1]//tbody/tr')
+    assert [row[1].text_content() for row in rows] == best["kept"].tolist()
+    assert [row[2].text_content() for row in rows] == [f"{delta:+.4f}" for delta in best["delta"]]
+
+
+def test_a_comparison_does_not_write_over_a_run(runs):
+    before = (runs[0] / "run.json").read_bytes()
+    done = CliRunner().invoke(main, ["compare", str(runs[0]), str(runs[0]), "--out", str(runs[0])])
+    assert done.exit_code == 1
+    assert done.stderr == f"Error: {runs[0]} holds what headlens classify wrote. Choose another --out.\n"
+    assert (runs[0] / "run.json").read_bytes() == before

@@ -1,4 +1,4 @@
-"""What the page of finished runs says, and that it needs nothing else."""
+"""The page of finished runs holds all that it needs, and nothing else."""
 
 import base64
 import json
@@ -6,37 +6,17 @@ import re
 import zlib
 
 import lxml.html
-import numpy as np
 import pandas as pd
 import pytest
 
 import finishedruns
 import madeup
-from headlens.errors import RunError
 from headlens.report.definitions import COLUMNS, TAGS, measure_words, tag_definition
 from headlens.report.page import parts
 from headlens.report.page.kinds import KINDS
-from headlens.report.page.write import report_page, write_report
+from headlens.report.page.write import report_page
 from headlens.scorers import SCORERS
-from headlens.tables import ABLATION, CONTROLS
-
-
-def page_of(*runs):
-    return lxml.html.fromstring(report_page(runs))
-
-
-def said(page, number=0):
-    found = page.xpath(f'//section[@id="run-{number}"]//ul[@class="findings"]/li')
-    return [one.text_content() for one in found]
-
-
-def notes(page):
-    return [one.text_content() for one in page.xpath('//section//p[@class="note"]')]
-
-
-def cells(page, title):
-    (table,) = page.xpath(f'//h3[text()="{title}"]/following-sibling::div[@class="table"][1]//table')
-    return [[cell.text_content() for cell in row] for row in table.xpath("./tbody/tr")]
+from runpages import cells, notes, page_of, said
 
 
 def carried(page):
@@ -51,117 +31,6 @@ def three(tmp_path):
         finishedruns.ablate_run(tmp_path / "a"),
         finishedruns.compare_run(tmp_path / "d"),
     )
-
-
-def test_sentences_of_classify(tmp_path):
-    page = page_of(finishedruns.classify_run(tmp_path / "c"))
-    assert page.xpath("//h1")[0].text == "What the heads of toy look at"
-    assert said(page) == [
-        "4 heads of ToyModel were scored on toy.conllu: 3 documents, 12 sentences, 99 words.",
-        "2 of 4 heads are tagged Ssyntactic; the clearest is 1.1, for obj, from dependent to head "
-        "(obj:dependent->head): 70 % against 25 % for the best baseline (95 % interval of the "
-        "difference +40 to "
-        "+53 points, n = 1,234).",
-        "1 of 4 heads is tagged Ppositional; the clearest is 0.0, for largest weights on offset -1 "
-        "(argmax@-1): "
-        "95 % against 25 % for the baseline (95 % interval of the difference +65 to +78 points, n = 1,234).",
-        "1 of 4 heads is tagged Ddelimiter; the clearest is 0.1, for weight on special tokens "
-        "(special): 70 % "
-        "against 25 % for the baseline (95 % interval of the difference +40 to +53 points, n = 1,234).",
-        "No head reaches what is asked of Bbroad.",
-        "1 head carries several tags, 1 no tag. That a head has no tag shows that nothing here was "
-        "proven of it, "
-        "not that it does nothing.",
-    ]
-    assert notes(page) == [
-        "These are results for the small English sample of headlens: no --corpus was given."
-    ]
-    assert "Not looked for: coreference, semantic, induction, duplicate-token, rare-token." in [
-        one.text_content() for one in page.xpath('//details[@class="unmeasured"]//li')
-    ]
-
-
-def test_sentences_of_ablate(tmp_path):
-    page = page_of(finishedruns.ablate_run(tmp_path / "a"))
-    assert said(page) == [
-        "With all heads: spearman 0.5000, on similarity:toy.tsv (40 examples). Higher spearman is "
-        "better. A head that "
-        "is taken out puts out zeros.",
-        "Taken out alone, 1 of 4 heads matters (spearman is significantly worse without), and 1 harms (it is "
-        "significantly better without).",
-        "The largest loss is that without head 0.0: spearman 0.3000 instead of 0.5000, -0.2000 (95 % "
-        "interval -0.2500 "
-        "to -0.1500, q = 0.001).",
-        "Without 2 other heads, each alone, nothing significant changes. They may have a role all the "
-        "same: heads "
-        "stand in for each other.",
-    ]
-    assert notes(page)[0] == "Mind this."
-    rows = cells(page, "What is lost")
-    assert [row[0] for row in rows] == ["0.0", "1.1", "0.1", "1.0"]  # effects first, then by loss
-    assert rows[0][1:] == [
-        "spearman",
-        "0.3000",
-        "0.5000",
-        "-0.2000",
-        "-0.2500",
-        "-0.1500",
-        "0.0005",
-        "0.001",
-        "40",
-    ]
-
-
-def test_a_metric_that_is_better_when_low(tmp_path):
-    table = finishedruns.ablation_rows(metric="loss", baseline=2.0)
-    page = page_of(finishedruns.ablate_run(tmp_path / "a", table, larger_is_better={"loss": False}))
-    assert said(page)[2].startswith(
-        "The largest loss is that without head 1.1: loss 2.1000 instead of 2.0000, +0.1000"
-    )
-
-
-def test_sets_and_random_ones(tmp_path):
-    table = finishedruns.ablation_rows("tags").head(2)
-    table["condition"] = ["tag syntactic", "control 0 of tag syntactic"]
-    controls = pd.DataFrame(
-        [("tag syntactic", "spearman", 0.3, 0.45, 0.4, 0.48, 1 / 21, 20)], columns=CONTROLS
-    )
-    page = page_of(finishedruns.ablate_run(tmp_path / "a", table, controls))
-    assert said(page)[1:] == [
-        "Of 1 set of heads taken out together, 1 makes spearman significantly worse, and none "
-        "significantly better.",
-        "Without all heads tagged Ssyntactic (1 head): spearman 0.3000 instead of 0.5000, -0.2000 (95 "
-        "% interval "
-        "-0.2500 to -0.1500, q = 0.001).",
-        "Against random sets with as many heads of each layer: 1 of 1 set is worse than nearly all (p "
-        "of at most "
-        "0.05, of each alone); with 20 random sets a p below 0.048 cannot come out.",
-        "tag syntactic: 0.3000; without random sets 0.4500 on average (0.4000 to 0.4800), 0 of 20 as "
-        "bad or worse.",
-    ]
-    assert len(cells(page, "What is lost")) == 1  # the random set is none of the findings
-
-
-def test_where_the_metric_is_not_defined(tmp_path):
-    table = finishedruns.ablation_rows("layer")
-    table["condition"] = [f"layer {number}" for number in range(4)]
-    table.loc[1, ["value", "delta", "ci_low", "ci_high", "p_value", "q_value"]] = np.nan
-    page = page_of(finishedruns.ablate_run(tmp_path / "a", table))
-    assert "Without layer 1 (1 head): spearman is not defined." in said(page)
-    assert "nan" not in " ".join(said(page))
-    assert ["layer 1", "1", "spearman", "", "0.5000", "", "", "", "", "", "40"] in cells(page, "What is lost")
-
-
-def test_sentences_of_compare(tmp_path):
-    page = page_of(finishedruns.compare_run(tmp_path / "d"))
-    assert page.xpath("//h1")[0].text == "What changed from one to two"
-    assert said(page) == [
-        "1 of 2 heads gained or lost a tag.",
-        "Ppositional: kept 0, gained 0, lost 1; agreement beyond chance (kappa) 0.00.",
-        "Ssyntactic: kept 1, gained 0, lost 0; agreement beyond chance (kappa) 1.00.",
-        "All tags together: kept 1, gained 0, lost 1; agreement beyond chance (kappa) 0.50.",
-    ]
-    assert notes(page) == ["The runs differ in: corpus."]
 
 
 def test_files_are_carried_as_they_are(three):
@@ -289,56 +158,3 @@ def test_one_line_makes_a_kind(tmp_path, monkeypatch):
     page = page_of(tmp_path)
     assert said(page) == ["Found."]
     assert cells(page, "Numbers") == [["1"]]
-
-
-def broken(path, file, content):
-    (path / file).write_text(content)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (
-            lambda run: run / "nowhere",
-            "there is no directory {run}/nowhere. Give what you gave a headlens classify, ",
-        ),
-        (lambda run: broken(run, "run.json", "{"), "{run}/run.json cannot be read: "),
-        (lambda run: broken(run, "run.json", "[]"), "{run} holds one of headlens ?. "),
-        (lambda run: broken(run, "run.json", '{"command": "prune"}'), "{run} holds one of headlens prune. "),
-        (lambda run: broken(run, "ablation.csv", "condition\n"), "{run}/ablation.csv has no column sweep. "),
-        (
-            lambda run: broken(run, "ablation.csv", ",".join(ABLATION) + "\n"),
-            "{run}/ablation.csv holds no rows. ",
-        ),
-        (lambda run: broken(run, "importance.csv", ""), "{run}/importance.csv cannot be read: "),
-        (lambda run: broken(run, "examples.json", "no"), "{run}/examples.json cannot be read: "),
-        (
-            lambda run: broken(run, "run.json", '{"command": "ablate"}'),
-            "{run}/run.json does not say which values of ",
-        ),
-    ],
-)
-def test_runs_that_cannot_be_shown(tmp_path, spoil, message):
-    run = finishedruns.ablate_run(tmp_path / "a")
-    with pytest.raises(RunError) as caught:
-        report_page([spoil(run)])
-    assert message.format(run=run) in str(caught.value)
-    assert caught.value.remedy
-
-
-def test_numbers_that_are_none_and_heads_that_are_none(tmp_path):
-    table = finishedruns.ablation_rows()
-    run = finishedruns.ablate_run(tmp_path / "a", table.assign(removed="all of them"))
-    with pytest.raises(RunError, match=r"Expected heads such as encoder\.2\.8 in the column removed"):
-        report_page([run])
-    run = finishedruns.ablate_run(tmp_path / "b", table.assign(delta="much"))
-    with pytest.raises(RunError, match=r"ablation\.csv cannot be read"):
-        report_page([run])
-
-
-def test_a_folder_of_runs_names_them(tmp_path):
-    run = finishedruns.ablate_run(tmp_path / "a")
-    with pytest.raises(RunError, match=re.escape(f"Give the runs inside it: {run}")):
-        write_report([tmp_path], tmp_path / "out.html")
-    assert not (tmp_path / "out.html").exists()

@@ -35,6 +35,11 @@ def column(box, number):
     return box.locator(f"tbody tr:visible td:nth-child({number})").all_inner_texts()
 
 
+def test_a_page_that_is_opened_at_a_place_has_nothing_to_complain_of(chromium, ablate):
+    with open_page(chromium, ablate, fragment="#run-0") as page:
+        expect(page.get_by_role("heading", name="In short")).to_be_visible()
+
+
 def test_sorting_by_click_and_by_enter(chromium, ablate):
     with open_page(chromium, ablate) as page:
         box = table(page, "What is lost")

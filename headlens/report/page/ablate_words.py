@@ -36,7 +36,7 @@ def findings(found: Ablation, place: Place) -> Sentences:
 
 def notes(found: Ablation) -> list[str]:
     """Say what the reader should know before believing it."""
-    said = [visible(str(note)) for note in at(found.run, "notes", default=())]
+    said = [str(note) for note in at(found.run, "notes", default=())]
     if at(found.run, "bundled_sample"):
         said.append("These are results for the small sample of headlens: no --benchmark was given.")
     if missing := at(found.run, "model", "missing_weights", default=()):
@@ -48,7 +48,7 @@ def notes(found: Ablation) -> list[str]:
         f"Effects are claimed where q < {SIGNIFICANT}. With {counted(n, 'example')} even a real loss may not "
         "be significant: look at the intervals."
     )
-    return said
+    return [visible(text) for text in said]
 
 
 def unmeasured(found: Ablation) -> list[str]:

@@ -14,23 +14,11 @@ from headlens.report.page.files import AGAIN
 from headlens.report.page.words import Place
 
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
-_DRAWN = frozenset(
-    {"svg", "g", "defs", "path", "use", "clipPath", "rect", "circle", "ellipse", "line", "polyline"}
-    | {
-        "polygon",
-        "text",
-        "tspan",
-        "image",
-        "a",
-        "title",
-        "desc",
-        "linearGradient",
-        "radialGradient",
-        "stop",
-        "pattern",
-    }
-    | {"marker", "mask", "symbol"}
-)
+_DRAWN = frozenset((
+    "svg", "g", "defs", "path", "use", "clipPath", "rect", "circle", "ellipse", "line", "polyline", "polygon",
+    "text", "tspan", "image", "a", "title", "desc", "linearGradient", "radialGradient", "stop", "pattern",
+    "marker", "mask", "symbol",
+))  # fmt: skip
 _NOT_KEPT = frozenset({"class", "tabindex", "href", "target", "width", "height"})
 _SIZED = frozenset({"rect", "image", "use", "pattern", "mask", "symbol", "svg"})
 _POINT = 96 / 72  # CSS pixels

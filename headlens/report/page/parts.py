@@ -14,7 +14,7 @@ from headlens.report.page.words import Place, chips, number
 from headlens.text.display import visible
 
 Kind = Literal["text", "number", "value", "change", "share", "p", "count", "head", "tags"]
-MOST = 1000  # rows of a table in a page; the file has all
+MOST = 1500  # rows of a table in a page; the file has all
 NUMBERS = ("number", "value", "change", "share", "p", "count")
 
 
