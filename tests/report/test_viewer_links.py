@@ -160,3 +160,24 @@ def test_holding_a_key_down_does_not_exhaust_the_browser(chromium, path):
         page.keyboard.press("ArrowDown")
         assert link(page) == "#head=2.0"
         assert 1 <= page.evaluate("window.count") <= 10  # of 120 changes
+
+
+HELD = """
+    const real = window.setTimeout;
+    window.setTimeout = (work, wait, ...rest) => {
+        if (wait !== 300) return real(work, wait, ...rest);
+        window.held = work;
+        return 0;
+    };
+"""
+
+
+def test_a_link_followed_just_when_the_address_is_written_is_not_lost(chromium, path):
+    prepared = {"prepare": lambda page: page.add_init_script(HELD), "fragment": "#head=1.0"}
+    with open_page(chromium, path, **prepared) as page:
+        shows(page, "1.0")
+        page.keyboard.press("ArrowRight")
+        shows(page, "1.1")
+        # the address is due to be written; the browser tells of the new one only after that
+        page.evaluate("() => { location.hash = '#head=2.5'; window.held(); }")
+        shows(page, "2.5")

@@ -14,6 +14,7 @@ export class Link {
   }
 
   read() {
+    this.known = location.hash;
     return stateOf(location.hash, this.data);
   }
 
@@ -22,8 +23,10 @@ export class Link {
     if (location.protocol === "about:") return; // a page inside a notebook has no address that could be changed
     clearTimeout(this.waiting);
     this.waiting = setTimeout(() => {
+      if (location.hash !== this.known) return; // somebody has just gone elsewhere, and will be followed
       const fragment = fragmentOf(state, this.data);
       if (location.hash !== fragment) history.replaceState(null, "", fragment);
+      this.known = location.hash;
     }, PAUSE);
   }
 }
