@@ -157,22 +157,27 @@ class AttentionMaps:
         table = long_table(self.patterns, self.numbers, self.axes)
         return table if self.measure == "weights" else table.rename(columns={"weight": "norm"})
 
-    def heatmap(self, heads: Heads | None = None, title: str | None = None) -> Figure:
+    def heatmap(
+        self, heads: Heads | None = None, title: str | None = None, width: float | None = None
+    ) -> Figure:
         """Draw one head with its tokens, or several heads as a grid of layers by heads.
 
         Args:
             heads: a selector such as ``2.8,3.*``, or heads; all by default.
             title: instead of one that names the model and the heads.
+            width: at most so many inches (3.4 and 7 are one and two columns of a paper; text stays as large
+                as it is); by default as wide as the labels need.
 
         Returns:
             The figure; it belongs to no window, so nothing has to be closed.
 
         Raises:
             SelectorError: a head is not here.
+            InputError: the heads do not fit into the width.
         """
         from headlens.report.heatmaps import draw
 
-        return draw(self if heads is None else self.select(heads), title)
+        return draw(self if heads is None else self.select(heads), title, width)
 
     def to_html(self, path: str | Path | None = None, marks: Marks | None = None, **start: Any) -> str:
         """Write the interactive page: a grid of all heads, lines between tokens, heatmaps; without network.
@@ -207,21 +212,22 @@ class AttentionMaps:
             write_text(page, Path(path))
         return page
 
-    def save(self, path: str | Path, heads: Heads | None = None) -> None:
+    def save(self, path: str | Path, heads: Heads | None = None, width: float | None = None) -> None:
         """Write a file; its ending chooses: ``.png .svg .pdf`` heatmaps, ``.html`` a page, ``.csv`` a table.
 
         Args:
             path: the file.
             heads: which heads; all by default.
+            width: of heatmaps, see `heatmap`.
 
         Raises:
-            InputError: the ending names no format that headlens writes.
+            InputError: the ending names no format that headlens writes, or the width is too small.
             SelectorError: a head is not here.
             RunError: the file cannot be written.
         """
         from headlens.report.saving import save
 
-        save(self if heads is None else self.select(heads), path)
+        save(self if heads is None else self.select(heads), path, width)
 
     def _repr_html_(self) -> str | None:
         from headlens.report.viewer import in_frame

@@ -45,6 +45,13 @@ from headlens.cli.options import ModelOptions, model_options
     help="For .html: a run of classify (tags) or ablate (importance) to show along; may be repeated.",
 )
 @click.option(
+    "--width",
+    type=click.FloatRange(2, 60),
+    metavar="INCHES",
+    help="For .png .svg .pdf: at most so wide, 3.4 or 7 for one or two columns of a paper; a grid then "
+    "names no tokens.  [default: as wide as the labels need]",
+)
+@click.option(
     "--out",
     required=True,
     metavar="FILE",
@@ -61,6 +68,7 @@ def command(
     drop_special: bool,
     measure: str,
     runs: tuple[Path, ...],
+    width: float | None,
     out: str,
     options: ModelOptions,
 ) -> None:
@@ -77,6 +85,8 @@ def command(
         raise click.BadParameter(
             "tags and importance are shown on a page: --out FILE.html", param_hint="--tags"
         )
+    if width is not None and ending in (".html", ".csv"):
+        raise click.BadParameter("only pictures have one: --out FILE.png", param_hint="--width")
     if text == "-":
         text = sys.stdin.read()
     lens = options.load(model)
@@ -93,7 +103,7 @@ def command(
             maps = maps.to_norms() if measure == "norms" else maps
             maps = maps.to_words() if words else maps
             maps = maps.drop_special() if drop_special else maps
-            maps.save(out)
+            maps.save(out, width=width)
     for message in dict.fromkeys(str(warning.message) for warning in noted):
         click.echo(f"Warning: {message}", err=True)
     count, unit = len(maps.heads), "words" if maps.by_words else "tokens"

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import PowerNorm
 from matplotlib.patches import Rectangle
 
-from headlens.report.figures import DPI, InchFigure
+from headlens.report.figures import InchFigure
 from headlens.report.fonts import POINTS, families_for, text_size
 from headlens.report.links import link_areas
+from headlens.report.panels import LEFT, SMALL, Block, compose, panel_side, side_within
 from headlens.report.parts import (
     BAR_ROOM,
-    LINE,
     MARGIN,
-    Array,
     Frame,
     about,
     attention,
     colour_bar,
     label,
-    pooled,
     scale_of,
     show,
     thinned,
@@ -36,54 +31,25 @@ from headlens.report.parts import (
 if TYPE_CHECKING:
     from headlens.maps import AttentionMaps
 
-SMALL = 6.0  # points: no text is smaller
-MOST_CELLS = 128  # along one side of a panel
-SMALLEST, LARGEST = 0.64, 2.4  # inches: a panel
-WIDEST, HIGHEST = 9.6, 12.0  # inches: a row and a column of panels, where they can be as small
-LABELLED = 18.0  # inches: tokens are labelled where panels that have room for it fit into this square
 NAMED = 4  # heads that the title names
 LISTED = 12  # tokens that are listed in the caption where they are not labelled
-GAP, MARK = 0.07, 0.13  # inches between columns, and above each panel for its mark
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """All panels of one stack, composed into one image.
-
-    Args:
-        stack: which stack.
-        rows: layer numbers, from top to bottom.
-        columns: head numbers, from left to right.
-        image: weights with NaN between the panels.
-        corners: (layer, head, left, top) of every panel, in inches from the image's upper left corner.
-        panel: width and height of a panel, in inches.
-        size: width and height of the image, in inches.
-        factor: side of the square of weights that one cell stands for.
-        several: whether the model has other stacks besides.
-    """
-
-    stack: str
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    image: Array
-    corners: tuple[tuple[int, int, float, float], ...]
-    panel: tuple[float, float]
-    size: tuple[float, float]
-    factor: int
-    several: bool = False
-
-
-def draw_grid(maps: AttentionMaps, title: str | None = None) -> InchFigure:
+def draw_grid(maps: AttentionMaps, title: str | None = None, width: float | None = None) -> InchFigure:
     """Draw all heads that the maps hold.
 
     Args:
         maps: the maps.
         title: instead of one that names the model and counts the heads.
+        width: at most so many inches, without tokens at the panels; by default as wide as they need.
 
     Returns:
         The figure.
+
+    Raises:
+        InputError: the heads do not fit into the width.
     """
-    side, points = _panel_side(maps)
+    side, points = panel_side(maps) if width is None else (side_within(maps, width), 0)
     blocks = [compose(maps, stack, side) for stack in maps.axes]
     labels: dict[str, list[list[str]]] = {
         stack: [[label(token) for token in axis.tokens] if points else [] for axis in pair]
@@ -96,13 +62,14 @@ def draw_grid(maps: AttentionMaps, title: str | None = None) -> InchFigure:
         stack: [text_size(names, points, families)[0] + 0.06 * bool(names) for names in pair]
         for stack, pair in labels.items()
     }
-    left = MARGIN + 0.55 + max(room[0] for room in rooms.values())
+    left = LEFT + max(room[0] for room in rooms.values())
     several = len({site.stack for site in maps.sites}) > 1
     heights = [0.45 + 0.25 * several + block.size[1] + rooms[block.stack][1] for block in blocks]
-    width = left - MARGIN + max(block.size[0] for block in blocks) + BAR_ROOM
-    figure, top = Frame(title, caption, families).figure(width, max(sum(heights), 1.9))
+    right = left + max(block.size[0] for block in blocks)
+    area = right - MARGIN + BAR_ROOM, max(sum(heights), 1.9)
+    figure, top = Frame(title, caption, families).figure(*area, width)
     scale, high = scale_of(maps), max(1.3, min(blocks[0].size[1], 3))
-    colour_bar(figure, (width + MARGIN - BAR_ROOM + 0.2, top + 0.45, high), scale)
+    colour_bar(figure, (right + 0.2, top + 0.45, high), scale)
     for block, height in zip(blocks, heights, strict=True):
         if several:
             figure.write(MARGIN, top, _heading(maps, block.stack), 9, fontweight="bold")
@@ -112,57 +79,6 @@ def draw_grid(maps: AttentionMaps, title: str | None = None) -> InchFigure:
         axes.tick_params(axis="y", pad=POINTS * rooms[block.stack][0] + 5)
         top += height
     return figure
-
-
-def compose(maps: AttentionMaps, stack: str, side: float) -> Block:
-    """Compose all panels of a stack into one image.
-
-    Args:
-        maps: the maps.
-        stack: which stack.
-        side: about the width and height of a panel, in inches; cells become a whole number of pixels.
-
-    Returns:
-        The block.
-    """
-    heads = [head for head in maps.heads if head.stack == stack]
-    rows = tuple(sorted({head.layer for head in heads}))
-    columns = tuple(sorted({head.head for head in heads}))
-    panels = {(head.layer, head.head): pooled(maps.pattern(head).numpy(), MOST_CELLS) for head in heads}
-    first, factor = next(iter(panels.values()))
-    # a cell is repeated until the gap between panels is a whole number of what is drawn
-    cells = [max(1, round(side * DPI / count)) / DPI for count in first.shape]
-    repeats = [math.ceil(cell / GAP) for cell in cells]
-    units = [cell / repeat for cell, repeat in zip(cells, repeats, strict=True)]
-    gaps = [math.ceil(MARK / units[0] - 1e-9), math.ceil(GAP / units[1] - 1e-9)]
-    high, wide = (count * repeat for count, repeat in zip(first.shape, repeats, strict=True))
-    shape = len(rows) * (high + gaps[0]), len(columns) * (wide + gaps[1]) - gaps[1]
-    image = np.full(shape, np.nan, dtype=np.float32)
-    corners = []
-    for (layer, number), (panel, _) in panels.items():
-        top = rows.index(layer) * (high + gaps[0]) + gaps[0]
-        left = columns.index(number) * (wide + gaps[1])
-        image[top : top + high, left : left + wide] = panel.repeat(repeats[0], 0).repeat(repeats[1], 1)
-        corners.append((layer, number, left * units[1], top * units[0]))
-    size = shape[1] * units[1], shape[0] * units[0]
-    several = len({site.stack for site in maps.sites}) > 1
-    return Block(
-        stack, rows, columns, image, tuple(corners), (wide * units[1], high * units[0]), size, factor, several
-    )
-
-
-def _panel_side(maps: AttentionMaps) -> tuple[float, float]:
-    """The side of a panel in inches, and the size of token labels in points: 0 where there is no room."""
-    stacks = [[head for head in maps.heads if head.stack == stack] for stack in maps.axes]
-    n_columns = max(len({head.head for head in heads}) for heads in stacks)
-    n_rows = sum(len({head.layer for head in heads}) for heads in stacks)
-    side = min(max(min(WIDEST / n_columns, HIGHEST / n_rows), SMALLEST), LARGEST)
-    longest = max(len(axis) for pair in maps.axes.values() for axis in pair)
-    needed = max(side, longest * SMALL * LINE / POINTS)
-    labelled = n_columns * (needed + GAP) <= LABELLED and n_rows * (needed + MARK) <= LABELLED
-    if not labelled:
-        return side, 0
-    return needed, max(SMALL, min(8.0, needed * POINTS / (longest * LINE)))
 
 
 def _draw_block(figure: InchFigure, axes: Axes, block: Block, scale: PowerNorm) -> None:
@@ -179,7 +95,9 @@ def _draw_block(figure: InchFigure, axes: Axes, block: Block, scale: PowerNorm) 
         for layer, n, left, top in block.corners
     ]
     link_areas(axes, areas)
-    for layer, number, left, top in block.corners:
+    names = [f"{layer}.{number}" for layer, number, _, _ in block.corners]
+    fits = wide >= text_size(names, SMALL, figure.families)[0]  # else the numbers at the margins say it
+    for layer, number, left, top in block.corners if fits else ():
         axes.text(left, top - 0.015, f"{layer}.{number}", fontsize=SMALL, va="bottom", **figure.style)
     bold = {"fontsize": 8, "fontweight": "bold", **figure.style}
     lefts = {number: left for _, number, left, _ in block.corners}

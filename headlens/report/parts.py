@@ -50,17 +50,18 @@ class Frame:
     caption: str
     families: tuple[str, ...]
 
-    def figure(self, width: float, height: float) -> tuple[InchFigure, float]:
+    def figure(self, width: float, height: float, most: float | None = None) -> tuple[InchFigure, float]:
         """Make a figure around a given area.
 
         Args:
             width: of the area, in inches.
             height: of the area, in inches.
+            most: see `column`.
 
         Returns:
             The figure, with title and caption, and the distance of the area from its upper edge.
         """
-        width = column(width + 2 * MARGIN)
+        width = column(width + 2 * MARGIN, most)
         title, above = wrapped(self.title, width - 2 * MARGIN, 10, self.families)
         caption, below = wrapped(self.caption, width - 2 * MARGIN, 7, self.families)
         figure = InchFigure(width, 4 * MARGIN + above + height + below, self.families)
@@ -69,9 +70,18 @@ class Frame:
         return figure, 2 * MARGIN + above
 
 
-def column(width: float) -> float:
-    """Choose the width of a figure: that of one or two columns of a paper where it fits, all in inches."""
-    return next((one for one in (ONE_COLUMN, TWO_COLUMNS) if width <= one), width)
+def column(width: float, most: float | None = None) -> float:
+    """Choose the width of a figure: that of one or two columns of a paper where it fits, all in inches.
+
+    Args:
+        width: what the figure needs.
+        most: no column wider than this; any by default.
+
+    Returns:
+        The width of the column, or what is needed where that fits none.
+    """
+    columns = [one for one in (ONE_COLUMN, TWO_COLUMNS) if most is None or one <= most + 1e-9]
+    return next((one for one in columns if width <= one + 1e-9), width)
 
 
 def label(text: str, longest: int = LONGEST_LABEL) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headlens.maps import AttentionMaps
 
 
-def save(maps: AttentionMaps, path: str | Path) -> None:
+def save(maps: AttentionMaps, path: str | Path, width: float | None = None) -> None:
     """See `AttentionMaps.save`."""
     ending = view_ending(path)
     if ending == ".csv":
@@ -22,4 +22,4 @@ def save(maps: AttentionMaps, path: str | Path) -> None:
     else:
         from headlens.report.figures import figure_bytes
 
-        write_bytes(figure_bytes(maps.heatmap(), ending), Path(path))
+        write_bytes(figure_bytes(maps.heatmap(width=width), ending), Path(path))

@@ -7,6 +7,7 @@ import real
 import toys
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
+from headlens.report.figures import DPI
 
 WORKS = "Endings that work: .png .svg .pdf for heatmaps, .html for an interactive page, .csv for a table."
 
@@ -111,3 +112,16 @@ def test_help_shows_examples():
     result = CliRunner().invoke(main, ["view", "-h"])
     assert result.exit_code == 0
     assert 'headlens view minilm "The dog chased its tail."' in " ".join(result.output.split())
+
+
+def test_a_picture_as_wide_as_a_paper(view, tmp_path):
+    result = view("The dog ran.", "--width", "7", "--out", "a.png")
+    assert (result.exit_code, result.output) == (0, "Wrote a.png: 72 heads over 6 tokens.\n")
+    width = int.from_bytes((tmp_path / "a.png").read_bytes()[16:20])
+    assert width <= 7 * DPI
+    assert view("The dog ran.", "--width", "2", "--out", "a.png").output.startswith(
+        "Error: The grid of 72 heads does not fit into 2 inches. Give a width of "
+    )
+    refused = view("The dog ran.", "--width", "7", "--out", "a.csv")
+    assert refused.exit_code == 2
+    assert "only pictures have one: --out FILE.png" in refused.output

@@ -12,7 +12,7 @@ import toys
 from headlens.heads import Head
 from headlens.maps import AttentionMaps
 from headlens.report.figures import DPI, figure_bytes
-from headlens.report.head_grid import compose
+from headlens.report.panels import compose
 from headlens.report.parts import SCALE, pooled
 
 

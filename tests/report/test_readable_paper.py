@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 
 import toys
 from headlens.ablation.conditions import Condition
+from headlens.errors import InputError
 from headlens.report.ablation import figures
 from headlens.report.ablation_gates import ROLES
 from headlens.report.ablation_grid import Cell
@@ -20,6 +22,7 @@ from headlens.report.figures import figure_bytes, wrapped
 from headlens.report.fonts import BASE, drawing, text_size, text_style
 from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS
 from headlens.report.tag_styles import luminance
+from pictures import assert_readable
 from sweeps import drawn, each, heads_of, sweep_of, with_methods
 
 
@@ -98,6 +101,30 @@ def test_lines_are_never_wider_than_their_room():
 def test_one_head_fits_into_columns(count, width):
     figure = toys.random_maps([f"token{i}" for i in range(count)]).heatmap()
     assert figure.get_size_inches()[0] == pytest.approx(width)
+
+
+@pytest.mark.parametrize("width", [3.4, 5.0, 7.0])
+@pytest.mark.parametrize("count", [2, 12, 60, 400])
+def test_one_head_fits_into_a_width(count, width):
+    figure = toys.random_maps([f"token{i}" for i in range(count)]).heatmap(width=width)
+    assert_readable(figure)
+    assert figure.get_size_inches()[0] <= width + 1e-9
+    assert figure.axes[0].images[0].get_array().shape == (count, count)
+
+
+def test_a_width_that_is_too_small_is_refused_with_one_that_is_not():
+    grid = toys.random_maps(["one", "two"], 2, 12)
+    one = toys.random_maps(["token"] * 3)
+    for maps, message in (
+        (grid, "of 24 heads does not fit into 2 inches"),
+        (one, "does not fit into 2 inches"),
+    ):
+        with pytest.raises(InputError, match=message) as raised:
+            maps.heatmap(width=2)
+        enough = float(re.search(r"width of ([\d.]+) inches", str(raised.value))[1])
+        assert maps.heatmap(width=enough).get_size_inches()[0] <= enough
+        with pytest.raises(InputError):
+            maps.heatmap(width=enough - 0.15)
 
 
 def test_vector_files_hold_text_as_text():

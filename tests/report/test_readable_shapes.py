@@ -19,6 +19,7 @@ from headlens.report.ablation import figures
 from headlens.report.changes import changes_figure
 from headlens.report.classify import draw_all
 from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS
+from headlens.report.panels import compose, side_within
 from pictures import assert_readable
 from sweeps import cumulative, each, heads_of, only, sweep_of
 
@@ -105,3 +106,14 @@ def test_rows_and_curves_of_ablation(layers, heads):
 @pytest.mark.parametrize(("layers", "heads"), SHAPES)
 def test_grids_of_attention(layers, heads, count):
     readable(toys.random_maps([f"token{i}" for i in range(count)], layers, heads).heatmap())
+
+
+@pytest.mark.parametrize("count", [1, 5, 24, 300])
+@pytest.mark.parametrize(("layers", "heads"), SHAPES)
+def test_grids_of_attention_fit_two_columns(layers, heads, count):
+    maps = toys.random_maps([f"token{i}" for i in range(count)], layers, heads)
+    figure = maps.heatmap(width=TWO_COLUMNS)
+    readable(figure)
+    assert figure.get_size_inches()[0] <= TWO_COLUMNS + 1e-9
+    block = compose(maps, "encoder", side_within(maps, TWO_COLUMNS))
+    assert block.image.shape == figure.axes[1].images[0].get_array().shape
