@@ -25,7 +25,7 @@ def handed_over(output: nn.Module, values: Tensor, n_heads: int) -> Tensor:
         Euclidean lengths, float32 [head, key].
     """
     values = values.repeat_interleave(n_heads // values.shape[0], dim=0)  # [head, key, width]
-    matrix = _matrix(output)
+    matrix = output_matrix(output)
     if matrix is None:
         return _by_running(output, values)
     slices = matrix.view(n_heads, values.shape[-1], -1)  # [head, width, model width]
@@ -34,8 +34,16 @@ def handed_over(output: nn.Module, values: Tensor, n_heads: int) -> Tensor:
     )
 
 
-def _matrix(output: nn.Module) -> Tensor | None:
-    """The weights [heads x width, model width] of a plain layer; None for one of another making."""
+def output_matrix(output: nn.Module) -> Tensor | None:
+    """Get the weights of W_O as the textbook writes them.
+
+    Args:
+        output: W_O.
+
+    Returns:
+        [heads x width, model width], rows of one head together; None where the layer is no plain one
+        (quantised, adapted).
+    """
     layer: Any = output
     if type(output) is nn.Linear:
         return layer.weight.detach().T.contiguous()  # type: ignore[no-any-return]
