@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from headlens.anatomy import Anatomy, examine
 from headlens.attention import Block, Edit, Observer, Seam
 from headlens.by_interface import InterfaceSeam
+from headlens.errors import SelectorError
 from headlens.fallback import HookSeam
 from headlens.heads import Head, Site
 from headlens.loading import Source
@@ -23,6 +24,7 @@ from headlens.loading import Source
 if TYPE_CHECKING:
     from headlens.ablation.reference import Reference
     from headlens.maps import AttentionMaps
+    from headlens.weights import HeadWeights
 
 _seams: WeakKeyDictionary[PreTrainedModel, tuple[Anatomy, Seam]] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -181,6 +183,29 @@ class Lens:
         from headlens.map_making import attention_maps
 
         return attention_maps(self, text, pair, target)
+
+    def weights(self, head: str | Head) -> HeadWeights:
+        """Get the weights of one head: ``lens.weights("2.0").ov.copying_score()``.
+
+        Args:
+            head: a selector of one head, such as ``2.0`` or ``cross.1.3``, or a head.
+
+        Returns:
+            Its W_Q, W_K, W_V and W_O, and the maps W_Q W_K^T and W_V W_O in factored form.
+
+        Raises:
+            SelectorError: it names no head of the model, or several.
+            ModelError: the head has no such matrices of its own.
+        """
+        from headlens.weights import weights_of
+
+        chosen = self.anatomy.select(head)
+        if len(chosen) != 1:
+            raise SelectorError(
+                f"Expected one head, found {len(chosen)} in {str(head)!r}.",
+                f"Write for example {self.anatomy.name(chosen[0])}.",
+            )
+        return weights_of(self, chosen[0])
 
     @property
     def _known(self) -> tuple[Anatomy, Seam]:

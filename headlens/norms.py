@@ -35,19 +35,36 @@ def handed_over(output: nn.Module, values: Tensor, n_heads: int) -> Tensor:
 
 
 def output_matrix(output: nn.Module) -> Tensor | None:
-    """Get the weights of W_O as the textbook writes them.
+    """Get the weights of a linear layer, W_O say, as the textbook writes them: x W.
 
     Args:
-        output: W_O.
+        output: the layer.
 
     Returns:
-        [heads x width, model width], rows of one head together; None where the layer is no plain one
-        (quantised, adapted).
+        [inputs, outputs]; of W_O the rows of one head stand together. None where the layer does something
+        else with its weights (quantised, adapted).
     """
     layer: Any = output
-    if type(output) is nn.Linear:
-        return layer.weight.detach().T.contiguous()  # type: ignore[no-any-return]
-    return layer.weight.detach() if type(output) is Conv1D else None
+    if type(output) in (nn.Linear, Conv1D):
+        return layer.weight.detach().T.contiguous() if type(output) is nn.Linear else layer.weight.detach()  # type: ignore[no-any-return]
+    weight = getattr(output, "weight", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
+        return None
+    return next((m for m in (weight.detach().T, weight.detach()) if _multiplies_by(output, m)), None)
+
+
+def _multiplies_by(layer: nn.Module, matrix: Tensor) -> bool:
+    """Whether a layer of a family's own making does what a plain one with this matrix does."""
+    generator = torch.Generator().manual_seed(0)
+    probe = torch.randn(2, matrix.shape[0], generator=generator).to(matrix)
+    with torch.no_grad():
+        try:
+            found = layer(probe) - layer(torch.zeros_like(probe))
+        except (RuntimeError, TypeError, ValueError):  # it takes inputs of another width, or more of them
+            return False
+    expected = probe @ matrix
+    near = max(1e-4, 4 * torch.finfo(matrix.dtype).eps)
+    return found.shape == expected.shape and bool((found - expected).norm() <= near * expected.norm())
 
 
 def _by_running(output: nn.Module, values: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def trace(model: PreTrainedModel) -> Trace:
     Raises:
         ModelError: the model does not run on a few tokens.
     """
-    from headlens.fallback import trace_by_hooks
+    from headlens.hook_trace import trace_by_hooks
 
     if uses_interface(model):
         try:

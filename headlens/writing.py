@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headlens.dryrun import run
 from headlens.heads import Site
 from headlens.lens import Lens
+from headlens.linear_norm import LinearNorm, linear_part
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,14 +24,12 @@ class Writing:
 
     Args:
         unembedding: [vocabulary, model width].
-        weight: what the final norm multiplies each direction by, [model width].
-        centred: whether the final norm takes the mean away.
+        norm: the final norm.
         outputs: W_O of each site.
     """
 
     unembedding: Tensor
-    weight: Tensor
-    centred: bool
+    norm: LinearNorm
     outputs: Mapping[Site, nn.Module]
 
     @classmethod
@@ -53,9 +52,8 @@ class Writing:
         paths = {part.site: part.projections.output for part in writers}
         if norm is None or not all(paths.values()):
             return None
-        weight, centred = _linear_part(norm, lens.model.config.get_text_config().hidden_size)
         outputs = {site: lens.model.get_submodule(path) for site, path in paths.items()}
-        return cls(head.weight.detach().float(), weight, centred, outputs)
+        return cls(head.weight.detach().float(), linear_part(norm), outputs)
 
     def raises(self, site: Site, held: Tensor, token: Tensor) -> Tensor:
         """Measure how much heads raise the logits of tokens by attending to one key alone.
@@ -77,9 +75,7 @@ class Writing:
             alone = held.new_zeros(n_inputs, n_heads, width)
             alone[:, head] = held[:, head]
             written = (module(alone.flatten(1)) - nothing).float()  # [input, model width]
-            if self.centred:
-                written = written - written.mean(-1, keepdim=True)
-            logits = (written * self.weight) @ self.unembedding.T  # [input, vocabulary]
+            logits = self.norm(written) @ self.unembedding.T  # [input, vocabulary]
             logits = logits - logits.mean(-1, keepdim=True)
             largest = logits.abs().amax(-1).clamp(min=torch.finfo(logits.dtype).tiny)
             raised.append(logits.gather(1, token[:, None])[:, 0] / largest)
@@ -133,16 +129,3 @@ def _ancestors(path: str) -> list[str]:
 
 def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool(torch.equal(one, other))
-
-
-def _linear_part(norm: nn.Module, width: int) -> tuple[Tensor, bool]:
-    """What a norm multiplies each direction by, and whether it takes the mean away, from how it acts."""
-    parameter = next(norm.parameters())
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(width, generator=generator)
-    probe = (probe - probe.mean()).to(parameter)
-    with torch.inference_mode():
-        plus, minus, lifted = norm(probe), norm(-probe), norm(probe + 3)
-    centred = bool((lifted - plus).norm() < 0.1 * (plus - minus).norm())  # also in half precision
-    weight = (plus - minus) / 2 / (probe / probe.square().mean().sqrt())
-    return weight.float(), centred

@@ -11,7 +11,7 @@ import headlens
 import toys
 from headlens.errors import InputError
 from headlens.map_making import attention_maps
-from headlens.norms import handed_over
+from headlens.norms import handed_over, output_matrix
 
 TEXT = "The dog that the children found had lost its collar."
 
@@ -34,17 +34,33 @@ def test_query_heads_of_a_group_share_values_but_not_what_they_write():
 
 
 def test_a_layer_of_another_making_gives_the_same_by_running_it():
-    class Odd(nn.Linear):
-        pass
+    class Odd(nn.Module):
+        def forward(self, x):
+            return plain(x)
 
     torch.manual_seed(0)
-    plain, odd, conv = nn.Linear(6, 4), Odd(6, 4), Conv1D(4, 6)
-    odd.load_state_dict(plain.state_dict())
+    plain, odd, conv = nn.Linear(6, 4), Odd(), Conv1D(4, 6)
     conv.weight.data, conv.bias.data = plain.weight.data.T.contiguous(), plain.bias.data
     values = torch.randn(3, 7, 2)
     with torch.no_grad():
         assert_close(handed_over(odd, values, 3), handed_over(plain, values, 3))
         assert_close(handed_over(conv, values, 3), handed_over(plain, values, 3))
+
+
+def test_a_layer_is_known_by_what_it_does():
+    class Own(nn.Linear):  # as Falcon's
+        def forward(self, x):
+            return x @ self.weight.T + self.bias
+
+    class Other(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * 2
+
+    for size in ((6, 4), (4, 4)):
+        layer = Own(*size)
+        assert_close(output_matrix(layer), layer.weight.detach().T)
+        assert output_matrix(Other(*size)) is None
+    assert output_matrix(nn.Embedding(4, 4)) is None
 
 
 def test_minilm_from_its_own_weights():

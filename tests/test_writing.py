@@ -61,13 +61,13 @@ class TestFamilies:
         x, change = torch.randn(2, 32, generator=generator, dtype=torch.float64)
         x += 0.3
         derivative = (norm(x + 0.01 * change) - norm(x - 0.01 * change)).detach().double() / 0.02
-        assert writing.centred == isinstance(norm, torch.nn.LayerNorm)
-        if writing.centred:
+        assert writing.norm.centred == isinstance(norm, torch.nn.LayerNorm)
+        if writing.norm.centred:
             x, change = x - x.mean(), change - change.mean()
         scale = x.square().mean().sqrt()
         direction = x / scale
         along = (direction @ change) / 32 * direction  # what only makes x longer
-        folded = (change - along) * writing.weight.double() / scale
+        folded = (change - along) * writing.norm.weight.double() / scale
         torch.testing.assert_close(derivative, folded, atol=1e-3, rtol=0)
 
     @pytest.mark.parametrize("family", ["bloom", "falcon", "gpt_neo"])
@@ -139,5 +139,5 @@ def test_half_precision_is_folded_alike(dtype):
     model = random_norms(build("gpt2"))
     whole = Writing.of(headlens.load(model))
     half = Writing.of(headlens.load(random_norms(build("gpt2")).to(dtype)))
-    assert half.centred
-    torch.testing.assert_close(half.weight, whole.weight, atol=0.02, rtol=0)
+    assert half.norm.centred
+    torch.testing.assert_close(half.norm.weight, whole.norm.weight, atol=0.02, rtol=0)
