@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headlens.lens import Lens as Lens
     from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.opening import load as load
+    from headlens.redundancy.pruning.prune import prune as prune
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,7 @@ _HOMES = {
     "Sweep": "headlens.ablation.result",
     "classify": "headlens.classification",
     "load": "headlens.opening",
+    "prune": "headlens.redundancy.pruning.prune",
     "sweep": "headlens.ablation.sweep",
 }
 __all__ = sorted(_HOMES)

@@ -12,6 +12,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from headlens.anatomy import Anatomy, Part, examine
+from headlens.compact import Compact, read_compact
 from headlens.errors import ModelError
 from headlens.heads import number_ranges
 from headlens.loading import Source, first_line, model_class, read_config
@@ -45,17 +46,33 @@ def sketch(source: Source) -> Anatomy:
         kind = cast("type[PreTrainedModel]", AutoModelForCausalLM._model_mapping[type(config)])
         config.architectures = [kind.__name__]
     try:
-        with torch.device("meta"):
-            model = _without_weights(config)
-        return examine(model)
-    except Exception:  # a family's code may fail on meta tensors in any way: choosing experts, say
-        pass
-    try:
-        model = _hollow(config)
-    except Exception as error:  # and it may refuse a config in any way
+        return examine_config(config, read_compact(source.place))
+    except Exception as error:  # a family may refuse a config in any way
         problem = f"No model can be made from the config of {source.name!r}: {first_line(error)}"
         raise ModelError(problem, "Correct the config.") from error
-    return examine(model)
+
+
+def examine_config(config: PreTrainedConfig, compact: Compact | None = None) -> Anatomy:
+    """Find the anatomy of the model that a config makes, without weights.
+
+    Args:
+        config: the config; its `architectures` name the class.
+        compact: how a compact checkpoint differs from it.
+
+    Returns:
+        The anatomy.
+
+    Raises:
+        Exception: whatever the family's code raises for this config.
+    """
+    try:
+        with torch.device("meta"):
+            model = _without_weights(config)
+            if compact is not None:
+                compact.shrink(model)
+        return examine(model)
+    except Exception:  # a family's code may fail on meta tensors in any way: choosing experts, say
+        return examine(_hollow(config, compact))
 
 
 def _without_weights(config: PreTrainedConfig) -> PreTrainedModel:
@@ -65,10 +82,12 @@ def _without_weights(config: PreTrainedConfig) -> PreTrainedModel:
     return kind._from_config(config)  # type: ignore[no-any-return]
 
 
-def _hollow(config: PreTrainedConfig) -> PreTrainedModel:
+def _hollow(config: PreTrainedConfig, compact: Compact | None) -> PreTrainedModel:
     """Build a model that runs on the CPU and takes no memory: every weight is one 0, seen many times."""
     with _parameters_on_meta():
         model = _without_weights(config)
+        if compact is not None:
+            compact.shrink(model)
     if model._can_set_experts_implementation():
         model.set_experts_implementation("eager")  # grouped products refuse weights without memory
     zero = torch.zeros(1, dtype=torch.float32)

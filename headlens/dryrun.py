@@ -29,11 +29,18 @@ def dry(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def run(model: PreTrainedModel, **options: Any) -> Any:
+def run(
+    model: PreTrainedModel,
+    lengths: tuple[int, int] = (N_TOKENS, N_SOURCE),
+    drawn: torch.Generator | None = None,
+    **options: Any,
+) -> Any:
     """Run a few tokens through a model.
 
     Args:
         model: the model.
+        lengths: tokens of a plain model or of a decoder, and of an encoder that feeds a decoder.
+        drawn: draws the tokens at random; by default they are the first of the vocabulary.
         **options: further arguments of its forward, whose outputs are returned.
 
     Raises:
@@ -41,13 +48,17 @@ def run(model: PreTrainedModel, **options: Any) -> Any:
     """
     config = model.config.get_text_config()
     device = next(iter(model.parameters())).device
-    n_source = N_SOURCE if model.config.is_encoder_decoder else N_TOKENS
+    n_tokens, n_source = lengths
     try:
-        inputs = {"input_ids": _ids(config, n_source, device)}
+        inputs = {
+            "input_ids": _ids(
+                config, n_source if model.config.is_encoder_decoder else n_tokens, device, drawn
+            )
+        }
         if model.config.is_encoder_decoder:
-            inputs["decoder_input_ids"] = _ids(config, N_TOKENS, device)
+            inputs["decoder_input_ids"] = _ids(config, n_tokens, device, drawn)
         elif getattr(config, "add_cross_attention", False):  # a decoder that looks at another model's states
-            states = torch.zeros(1, N_SOURCE, config.hidden_size, device=device, dtype=model.dtype)
+            states = torch.zeros(1, n_source, config.hidden_size, device=device, dtype=model.dtype)
             inputs["encoder_hidden_states"] = states
         return model(**inputs, **options)
     except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
@@ -60,10 +71,12 @@ def run(model: PreTrainedModel, **options: Any) -> Any:
         ) from error
 
 
-def _ids(config: Any, length: int, device: torch.device) -> Tensor:
+def _ids(config: Any, length: int, device: torch.device, drawn: torch.Generator | None) -> Tensor:
     """Token ids that any model takes: small ones that are no padding, and the end-of-sequence id last."""
     end = getattr(config, "eos_token_id", None)
     end = end[0] if isinstance(end, list) else end
     free = [i for i in range(config.vocab_size) if i not in (getattr(config, "pad_token_id", None), end)]
     ids = (free * length)[: length - 1]
+    if drawn is not None:
+        ids = [free[i] for i in torch.randint(len(free), (length - 1,), generator=drawn).tolist()]
     return torch.tensor([[*ids, free[0] if end is None or end >= config.vocab_size else end]], device=device)

@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -15,10 +16,12 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
 )
 
+from headlens.compact import Compact, read_compact
 from headlens.errors import ModelError
 from headlens.sources import Source as Source
 from headlens.sources import find as find
@@ -41,7 +44,10 @@ def read_config(source: Source) -> PreTrainedConfig:
     Raises:
         ModelError: it cannot be read, or its family is unknown to the installed `transformers`.
     """
+    compact = read_compact(source.place)
     try:
+        if compact is not None:
+            return compact.own_config()
         return cast(PreTrainedConfig, AutoConfig.from_pretrained(source.place, **source.options))
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, ... for a bad config
         raise ModelError(f"The config of {source.name!r} cannot be read: {first_line(error)}") from error
@@ -107,8 +113,12 @@ def load_model(source: Source, dtype: str = "float32", device: str = "auto") -> 
     else:
         kind = model_class(read_config(source))
         options["use_safetensors"] = True  # a pickled checkpoint could run code
+    compact = read_compact(source.place)
     try:
-        model, info = kind.from_pretrained(source.place, **options)
+        if compact is not None:
+            model, info = _load_compact(compact, kind, source, DTYPES[dtype]), {}
+        else:
+            model, info = kind.from_pretrained(source.place, **options)
     except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, ... here
         raise ModelError(
             f"The weights of {source.name!r} cannot be loaded: {first_line(error)}",
@@ -117,6 +127,16 @@ def load_model(source: Source, dtype: str = "float32", device: str = "auto") -> 
     missing = {*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))}
     model.eval().to(chosen)
     return Loaded(model, load_tokenizer(source), pinned(source), tuple(sorted(missing)))
+
+
+def _load_compact(compact: Compact, kind: Any, source: Source, dtype: torch.dtype) -> Any:
+    config = compact.own_config()
+    model = kind.from_config(config) if issubclass(kind, AutoModel) else kind._from_config(config)
+    compact.load(model, Path(source.place))
+    with_generation = Path(source.place) / "generation_config.json"
+    if with_generation.is_file() and model.can_generate():
+        model.generation_config = GenerationConfig.from_pretrained(source.place)
+    return model.to(dtype)
 
 
 def load_tokenizer(source: Source) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
+
+from headlens.plain_layers import output_matrix as output_matrix
 
 
 def handed_over(output: nn.Module, values: Tensor, n_heads: int) -> Tensor:
@@ -32,39 +31,6 @@ def handed_over(output: nn.Module, values: Tensor, n_heads: int) -> Tensor:
     return torch.stack(
         [(mine.float() @ part.float()).norm(dim=-1) for mine, part in zip(values, slices, strict=True)]
     )
-
-
-def output_matrix(output: nn.Module) -> Tensor | None:
-    """Get the weights of a linear layer, W_O say, as the textbook writes them: x W.
-
-    Args:
-        output: the layer.
-
-    Returns:
-        [inputs, outputs]; of W_O the rows of one head stand together. None where the layer does something
-        else with its weights (quantised, adapted).
-    """
-    layer: Any = output
-    if type(output) in (nn.Linear, Conv1D):
-        return layer.weight.detach().T.contiguous() if type(output) is nn.Linear else layer.weight.detach()  # type: ignore[no-any-return]
-    weight = getattr(output, "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
-        return None
-    return next((m for m in (weight.detach().T, weight.detach()) if _multiplies_by(output, m)), None)
-
-
-def _multiplies_by(layer: nn.Module, matrix: Tensor) -> bool:
-    """Whether a layer of a family's own making does what a plain one with this matrix does."""
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(2, matrix.shape[0], generator=generator).to(matrix)
-    with torch.no_grad():
-        try:
-            found = layer(probe) - layer(torch.zeros_like(probe))
-        except (RuntimeError, TypeError, ValueError):  # it takes inputs of another width, or more of them
-            return False
-    expected = probe @ matrix
-    near = max(1e-4, 4 * torch.finfo(matrix.dtype).eps)
-    return found.shape == expected.shape and bool((found - expected).norm() <= near * expected.norm())
 
 
 def _by_running(output: nn.Module, values: Tensor) -> Tensor:

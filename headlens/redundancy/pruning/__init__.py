@@ -1,0 +1,1 @@
+"""Checkpoints without some of their heads: cut, silenced, and saved."""

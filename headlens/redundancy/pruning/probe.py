@@ -1,0 +1,92 @@
+"""Holds a pruned model against the model with the same heads ablated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headlens.dryrun import N_SOURCE, N_TOKENS, run
+from headlens.errors import ModelError
+from headlens.heads import Head
+from headlens.lens import Lens
+
+WITHIN = 1e-5  # of the largest output, where that is above 1
+
+
+class Probe:
+    """What a model puts out for some tokens with heads ablated, to hold pruned models against.
+
+    Args:
+        lens: the model as it is; on return it is as it was.
+        removed: the heads.
+        seed: of the tokens.
+    """
+
+    def __init__(self, lens: Lens, removed: Sequence[Head], seed: int = 0) -> None:
+        self._seed = seed
+        with lens.ablate(removed):
+            self._expected = self._outputs(lens.model)
+        size = max(1.0, float(self._expected.abs().max()))
+        eps = torch.finfo(lens.model.dtype).eps
+        self.tolerance = size * max(WITHIN, 8 * eps if lens.model.dtype.itemsize < 4 else 0)
+
+    def difference(self, model: PreTrainedModel) -> float:
+        """Measure by how much a model's outputs differ at most from the ablated ones.
+
+        Args:
+            model: a pruned model.
+
+        Returns:
+            The largest absolute difference of any logit (of a model without logits, of any state).
+        """
+        found = self._outputs(model)
+        if found.shape != self._expected.shape:
+            return float("inf")
+        return float((found - self._expected).abs().max())
+
+    def fits(self, make: Callable[[], PreTrainedModel]) -> bool:
+        """Tell whether a way of making the pruned model works and gives the ablated model's outputs.
+
+        Args:
+            make: makes it; whatever it raises counts as no.
+
+        Returns:
+            Whether the outputs agree to `tolerance`.
+        """
+        try:
+            return self.difference(make()) <= self.tolerance
+        except Exception:  # a family's code may fail on sizes that it was not made for in any way
+            return False
+
+    def check(self, model: PreTrainedModel, what: str) -> float:
+        """Refuse a model whose outputs are not the ablated ones.
+
+        Args:
+            model: a pruned model.
+            what: how it was pruned, for the message.
+
+        Returns:
+            The largest difference.
+
+        Raises:
+            ModelError: they differ by more than `tolerance`.
+        """
+        found = self.difference(model)
+        if not found <= self.tolerance:
+            raise ModelError(
+                f"{type(model).__name__} {what} puts out other values than with the same heads ablated "
+                f"(up to {found:.2g} apart, where at most {self.tolerance:.2g} is rounding).",
+                "Something between its heads and W_O depends on all heads together, a norm for instance.",
+            )
+        return found
+
+    def _outputs(self, model: PreTrainedModel) -> Tensor:
+        drawn = torch.Generator().manual_seed(self._seed)
+        with torch.no_grad():
+            outputs: Any = run(model, lengths=(6 * N_TOKENS, 6 * N_SOURCE), drawn=drawn)
+        first: Tensor = outputs.logits if "logits" in outputs else outputs[0]
+        return first.float().cpu()

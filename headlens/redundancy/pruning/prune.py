@@ -1,0 +1,95 @@
+"""`prune`: a checkpoint without some heads, checked before it is written and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headlens.errors import InputError
+from headlens.heads import Head
+from headlens.lens import Lens
+from headlens.opening import load
+from headlens.redundancy.pruning.cost import Cost, costs
+from headlens.redundancy.pruning.forms import FORMS, Pruned
+from headlens.redundancy.pruning.probe import Probe
+from headlens.redundancy.pruning.saving import check_place, save
+
+
+@dataclass(frozen=True)
+class Result:
+    """A checkpoint without some heads.
+
+    Args:
+        lens: the pruned model under the lens, as loaded from what was written.
+        pruned: its form, and what became of its heads.
+        before: what the model cost.
+        after: what it costs now.
+        difference: of the loaded model's outputs from those of the ablated model, at most.
+    """
+
+    lens: Lens
+    pruned: Pruned
+    before: Cost
+    after: Cost
+    difference: float
+
+
+def prune(
+    lens: Lens | str, heads: str | Head | Sequence[Head], out: str | Path, form: str = "auto"
+) -> Result:
+    """Write a checkpoint without some heads.
+
+    Its outputs are held against those of the model with the same heads ablated (mode zero), before it is
+    written and after it was loaded again. It was not trained since: what the heads did is missing.
+
+    Args:
+        lens: a model under the lens, which is left alone, or what `headlens.load` takes.
+        heads: a selector such as ``2.8,3.*``, or heads.
+        out: directory to write.
+        form: "cut": smaller matrices where the family's config can say it, loaded by plain `transformers`;
+            "masked": rows of W_O set to 0, loaded by whatever loads the original, as large and as slow;
+            "compact": smaller matrices layer by layer, loaded by `headlens.load`, and by plain `transformers`
+            where the config can say it; "auto": "cut" where it takes all of the heads, else "masked".
+
+    Returns:
+        The pruned model, with what it costs and what it cost.
+
+    Raises:
+        SelectorError: a head does not exist.
+        InputError: there is no such form, all heads would go, or layers share weights.
+        ModelError: the family or the form cannot do it.
+        RunError: the directory holds something else, or cannot be written.
+    """
+    check_form(form)
+    out = Path(out)
+    check_place(out)
+    lens = load(lens) if isinstance(lens, str) else lens
+    chosen = lens.anatomy.select(heads)
+    if len(chosen) == len(lens.anatomy.heads):
+        raise InputError("All heads of the model would go.", "Name fewer.")
+    pruned = FORMS[form](lens, chosen)
+    before, after = costs(lens, pruned.model, len(chosen))
+    out.mkdir(parents=True, exist_ok=True)
+    save(lens, pruned, out)
+    again = _load_again(lens, out)
+    difference = Probe(lens, chosen).check(again.model, f"as loaded from {out}")
+    return Result(again, pruned, before, after, difference)
+
+
+def _load_again(lens: Lens, out: Path) -> Lens:
+    dtype = str(lens.model.dtype).removeprefix("torch.")
+    return load(str(out), device=str(lens.device), dtype=dtype, allow_random_weights=bool(lens.missing))
+
+
+def check_form(form: str) -> None:
+    """Refuse a form that does not exist.
+
+    Args:
+        form: what the user asks for.
+
+    Raises:
+        InputError: it is not in `FORMS`.
+    """
+    if form not in FORMS:
+        raise InputError(f"There is no form {form!r}.", f"Choose one of: {', '.join(FORMS)}.")
