@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from headlens.lens import Lens as Lens
     from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.opening import load as load
+    from headlens.redundancy.similar import Similarity as Similarity
+    from headlens.redundancy.similar import similar as similar
 
 __version__ = "0.1.0"
 
@@ -25,10 +27,12 @@ _HOMES = {
     "Head": "headlens.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
+    "Similarity": "headlens.redundancy.similar",
     "Site": "headlens.heads",
     "Sweep": "headlens.ablation.result",
     "classify": "headlens.classification",
     "load": "headlens.opening",
+    "similar": "headlens.redundancy.similar",
     "sweep": "headlens.ablation.sweep",
 }
 __all__ = sorted(_HOMES)
