@@ -15,6 +15,7 @@ COMMANDS = {
     "classify": "headlens.cli.classify",
     "compare": "headlens.cli.compare",
     "ablate": "headlens.cli.ablate",
+    "similar": "headlens.cli.similar",
     "report": "headlens.cli.report",
     "demo": "headlens.cli.demo",
 }

@@ -94,3 +94,23 @@ def matrix_of(distances: pd.DataFrame, heads: pd.DataFrame, value: str = "js") -
     mine = (rows >= 0) & (columns >= 0)
     matrix[rows[mine], columns[mine]] = distances[value].to_numpy(float)[mine]
     return matrix + matrix.T
+
+
+def has_several(clusters: pd.DataFrame) -> bool:
+    """Whether heads are named with their stack, as the column `nearest` does."""
+    return bool(clusters["nearest"].astype(str).str.count(r"\.").max() > 1)
+
+
+def names_of(table: pd.DataFrame, several: bool, side: str = "") -> list[str]:
+    """Write the heads of a table.
+
+    Args:
+        table: columns as in `CLUSTERS`, or as in `DISTANCES`.
+        several: whether names need their stack.
+        side: "_a" or "_b" for a table of pairs.
+
+    Returns:
+        ``4.11`` or ``encoder.4.11``, one per row.
+    """
+    columns = [table[f"{name}{side}"] for name in ("stack", "layer", "head")]
+    return [link_name(Head(str(s), int(x), int(h)), several) for s, x, h in zip(*columns, strict=True)]
