@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 COLUMNS = 2048  # of the matrices that are multiplied at once
 
 
-def linear_cka(parts: Sequence[Tensor]) -> Tensor:
+def linear_cka(parts: Sequence[Tensor], quiet: bool = True) -> Tensor:
     """Compare all pairs of heads by linear CKA (Kornblith et al. 2019).
 
     For centred outputs Y_i and Y_j [token, width] it is ``|Y_i^T Y_j|^2 / (|Y_i^T Y_i| |Y_j^T Y_j|)`` with
@@ -21,6 +22,7 @@ def linear_cka(parts: Sequence[Tensor]) -> Tensor:
 
     Args:
         parts: outputs, centred over tokens, [head, token, width] each; heads of NaN stay NaN.
+        quiet: show no progress bar.
 
     Returns:
         Symmetric, 0..1, float64 [head, head] over the heads of all parts; NaN for heads that write nothing.
@@ -32,7 +34,8 @@ def linear_cka(parts: Sequence[Tensor]) -> Tensor:
     ]
     ends = torch.tensor([len(piece) for piece in pieces]).cumsum(0).tolist()
     products = torch.zeros(ends[-1], ends[-1], dtype=torch.float64)  # |Y_i^T Y_j|^2
-    for number, (one, end) in enumerate(zip(pieces, ends, strict=True)):
+    bar = tqdm(pieces, desc="Comparing outputs", unit="part", disable=quiet)
+    for number, (one, end) in enumerate(zip(bar, ends, strict=True)):
         left = _side_by_side(one)
         for other, last in zip(pieces[number:], ends[number:], strict=True):
             crossed = left.T @ _side_by_side(other)  # [head x width, other head x width]

@@ -86,7 +86,7 @@ def compare_heads(
     js = mean_divergence(sums, max(n_rows, 1)).cpu().numpy()
     parts, unknown = written(lens, sample)
     names = tuple(Head(site.stack, site.layer, head) for site, mine in heads.items() for head in mine)
-    return Compared(names, js, linear_cka(parts).numpy(), n_rows, sample.n_tokens, unknown)
+    return Compared(names, js, linear_cka(parts, reading.quiet).numpy(), n_rows, sample.n_tokens, unknown)
 
 
 def _show(lens: Lens, batch: Batch, seen: Patterns, sample: Sample, block_size: int | None) -> None:

@@ -45,42 +45,30 @@ def embedding_figure(
         The figure.
     """
     places = heads[["x", "y"]].to_numpy(float)
-    names, looks = names_of(heads, several), Looks.make(heads)
-    short = names_of(heads, False)
-    title = f"{model}: " * bool(model) + (
-        _same_tag(matrix, heads) if looks.by_tag else finding(matrix, heads, names)
-    )
+    names, short = names_of(heads, several), names_of(heads, False)
+    looks = Looks.make(heads)
+    found = _same_tag(matrix, heads) if looks.by_tag else finding(matrix, heads, names)
     wide = INSIDE - LEFT
-    (left, right), (bottom, top_y) = _limits(places, wide)
-    high = wide * (top_y - bottom) / (right - left)
-    inches = (places - (left, bottom)) * wide / (right - left)  # [head, (x, y)] from the lower left corner
-    mark = MARK[len(heads) > MANY]
-    texts = _texts(inches, looks, short, mark, (wide, high))
+    (left, right), (bottom, upper) = _limits(places, wide)
+    unit = (right - left) / wide  # nats to an inch
+    high, mark = (upper - bottom) / unit, MARK[len(heads) > MANY]
+    texts = _texts((places - (left, bottom)) / unit, looks, short, mark, (wide, high))
     named = sum(one.align != "center" for one in texts)
     caption = _caption(faithfulness(matrix, places), looks, named, heads)
-    key = [text for _, text in looks.key]
+    more = [*short, *(text for _, text in looks.key)]
     area = high + BELOW + looks.key_height(TWO_COLUMNS)
-    figure, top = page(title, caption, (TWO_COLUMNS, area), [*key, *short])
+    figure, top = page(f"{model}: " * bool(model) + found, caption, (TWO_COLUMNS, area), more)
     axes = figure.place(MARGIN + LEFT, top, wide, high)
-    axes.set(xlim=(left, right), ylim=(bottom, top_y))
+    axes.set(xlim=(left, right), ylim=(bottom, upper))
     _frame(figure, axes)
     colours = [look.colour for look in looks.of_heads]
     axes.scatter(
         places[:, 0], places[:, 1], s=mark**2, c=colours, edgecolors="0.35", linewidths=0.4, label="heads"
     )
-    unit = (right - left) / wide
     for one in texts:
         x, y = left + one.place[0] * unit, bottom + one.place[1] * unit
-        axes.text(
-            x,
-            y,
-            one.text,
-            fontsize=SMALL,
-            color=one.colour,
-            ha=one.align,
-            va="center_baseline",
-            **figure.style,
-        )
+        style = {"fontsize": SMALL, "color": one.colour, "va": "center_baseline", **figure.style}
+        axes.text(x, y, one.text, ha=one.align, **style)
     link_points(axes, {name: (float(x), float(y)) for name, (x, y) in zip(names, places, strict=True)})
     looks.draw_key(figure, top + high + BELOW, TWO_COLUMNS)
     return figure

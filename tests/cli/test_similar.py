@@ -122,6 +122,26 @@ def test_what_cannot_be_done(model, tmp_path, arguments, code, message):
     assert "Traceback" not in done.stderr
 
 
+def test_one_head_alone(model, tmp_path):
+    done = run(model, "--text", model / "text.conllu", "--heads", "0.1", "--out", tmp_path / "out", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("There is one head, and nothing to compare it with.\n")
+    assert not (tmp_path / "out" / "figures").exists()
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_a_page_of_several_runs(model, tmp_path):
+    tags = madeup.tag_rows(2, 6, tags={("encoder", 0, 0): ["broad", "delimiter"]})
+    tagged = madeup.write_run(tmp_path / "tags", madeup.everything(tags), tags)
+    out = tmp_path / "out"
+    text = model / "text.conllu"
+    assert run(model, "--text", text, "--tags", tagged, "--out", out, "--quiet").exit_code == 0
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(main, ["report", str(out), str(out), "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "#run=1&amp;head=0.2" in page.read_text()
+
+
 def test_the_directory_of_another_command(model, tmp_path):
     tags = madeup.tag_rows(2, 6)
     madeup.write_run(tmp_path / "tags", madeup.everything(tags), tags)

@@ -158,6 +158,13 @@ def test_tags_of_a_run_stand_beside(text, tmp_path):
     run = madeup.write_run(tmp_path / "run", madeup.everything(tags), tags)
     found = similar(toys.family("bert"), text, options=Options(tags=run, heads="1.*"))
     assert found.clusters["tags"].tolist() == ["", "", "syntactic;broad", ""]
+    (tmp_path / "weighed").mkdir()
+    (tmp_path / "weighed" / "importance.csv").write_text("stack,layer,head,method,importance,rank\n")
+    with pytest.raises(RunError) as refused:
+        similar(toys.family("bert"), text, options=Options(tags=tmp_path / "weighed"))
+    assert str(refused.value).startswith(
+        f"Expected the --out of a headlens classify; {tmp_path / 'weighed'} has no tags.csv. Type first: "
+    )
     with pytest.raises(RunError, match="is about another model"):
         similar(toys.family("albert"), text, options=Options(tags=run))
 

@@ -6,36 +6,11 @@ import numpy as np
 import pytest
 
 import madeup
-from headlens.heads import Head
-from headlens.redundancy.clusters import cluster
-from headlens.redundancy.measuring import Compared
-from headlens.redundancy.plane import layout
-from headlens.redundancy.tables import cluster_table, distance_table
+from alike import tables
 from headlens.report.figures import figure_bytes
 from headlens.report.pages import TWO_COLUMNS
 from headlens.report.similar import draw_all, save_figures
-from headlens.report.tag_map import tags_by_head
 from pictures import assert_readable, said
-
-
-def tables(layers, heads, tags=None, several=False, seed=0, count=None):
-    """Heads in a few groups, by numbers drawn at random."""
-    rng = np.random.default_rng(seed)
-    every = tuple(Head("encoder", layer, head) for layer in range(layers) for head in range(heads))
-    centres = rng.dirichlet([0.3] * 6, size=5)
-    rows = 0.7 * centres[rng.integers(5, size=len(every))] + 0.3 * rng.dirichlet([0.5] * 6, size=len(every))
-
-    def entropy(weights):
-        return -(weights * np.log(weights + 1e-300)).sum(-1)
-
-    own = entropy(rows)
-    js = np.array([entropy((row + rows) / 2) for row in rows]) - (own[:, None] + own) / 2
-    js = np.clip((js + js.T) / 2, 0, np.log(2))
-    np.fill_diagonal(js, 0)
-    compared = Compared(every, js, np.full_like(js, 0.5), 10, 10)
-    found = cluster(js, count)
-    marks = None if tags is None else tags_by_head(tags)
-    return distance_table(compared), cluster_table(compared, found, layout(js), several, marks), js
 
 
 @pytest.mark.parametrize("tagged", [False, True])

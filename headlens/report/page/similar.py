@@ -51,20 +51,26 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
     several = has_several(clusters)
     clusters = clusters.assign(name=names_of(clusters, several))
     carried = (path / FILES[1]).stat().st_size <= CARRIED
+    shown = [_CLUSTER[0], Column("nearest", "nearest head", "text", "nearest"), _CLUSTER[2]]
     tagged = [_TAGS] if clusters["tags"].any() else []
     model = Path(str(at(run, "model", "name", default=""))).name
     return Section(
         title=visible(f"Which heads of {model or 'a model'} do the same"),
-        findings=list(findings(distances, clusters, at(run, "stacks", default={}), place.link)),
+        findings=list(findings(distances, clusters, _stacks(run), place.link)),
         tables=[_pairs(distances, several, carried), _heads(clusters, tagged)],
         heads=clusters["name"].tolist(),
-        evidence=[Evidence("Its cluster and its nearest head", FILES[0], "head", [*_CLUSTER, *tagged])],
+        evidence=[Evidence("Its cluster and its nearest head", FILES[0], "head", [*shown, *tagged])],
         notes=_notes(run, carried),
         unmeasured=_unmeasured(run),
         files=FILES if carried else FILES[:1],
         tags=dict(zip(clusters["name"], clusters["tags"], strict=True)),
         captions=CAPTIONS,
     )
+
+
+def _stacks(run: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    told = at(run, "stacks", default={})
+    return {stack: facts for stack, facts in told.items() if isinstance(facts, Mapping)}
 
 
 def _pairs(distances: pd.DataFrame, several: bool, carried: bool) -> Table:
