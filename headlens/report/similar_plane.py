@@ -178,9 +178,8 @@ def _caption(faithful: float, looks: Looks, named: int, heads: pd.DataFrame) -> 
         "scaling of the Jensen-Shannon divergence"
         + ("." if np.isnan(faithful) else f"; distances here and true ones correlate by {faithful:.2f}.")
     ]
-    parts.append(
-        "Colours and letters: the strongest tag." if looks.by_tag else "Colours and numbers: the cluster."
-    )
+    signs = "" if n_heads > MANY else " and letters" if looks.by_tag else " and numbers"
+    parts.append(f"Colours{signs}: the {'strongest tag' if looks.by_tag else 'cluster'}.")
     if not looks.by_tag and n_clusters > len(STYLES):
         parts.append("Colours come again after nine clusters.")
     parts.append("Names: layer.head, both from 0.")
