@@ -94,7 +94,7 @@ def _twins(heads: pd.DataFrame) -> Markup:
     twins = int((heads["nearest_js"] < TWIN).sum())
     same = int((heads["nearest_js"] == 0).sum())
     exact = f", {same:,} of them at distance 0" if same else ""
-    have = "has" if twins == 1 else "have"
+    have = "has" if twins < 2 else "have"
     return Markup("{} of {} heads {} a twin, another head less than {} nats away{}.").format(
         f"{twins:,}" if twins else "None", f"{len(heads):,}", have, TWIN, exact
     )
