@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.opening import load as load
     from headlens.redundancy.pruning.prune import prune as prune
+    from headlens.redundancy.similar import Similarity as Similarity
+    from headlens.redundancy.similar import similar as similar
 
 __version__ = "0.1.0"
 
@@ -26,11 +28,13 @@ _HOMES = {
     "Head": "headlens.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
+    "Similarity": "headlens.redundancy.similar",
     "Site": "headlens.heads",
     "Sweep": "headlens.ablation.result",
     "classify": "headlens.classification",
     "load": "headlens.opening",
     "prune": "headlens.redundancy.pruning.prune",
+    "similar": "headlens.redundancy.similar",
     "sweep": "headlens.ablation.sweep",
 }
 __all__ = sorted(_HOMES)

@@ -110,7 +110,7 @@ def classify(
     tallies, inputs = _run(context, scorers, reading or Reading(), _written(context, scorers, sources))
     scores = score_table(tallies, in_force, settings)
     facts = {
-        "corpus": _corpus_facts(corpus),
+        "corpus": corpus_facts(corpus),
         "inputs": _input_facts(corpus, inputs, tallies),
         "margins": in_force,
         "evidence": asdict(settings),
@@ -204,7 +204,8 @@ def _check(lens: Lens) -> None:
         )
 
 
-def _corpus_facts(corpus: Corpus) -> dict[str, Any]:
+def corpus_facts(corpus: Corpus) -> dict[str, Any]:
+    """What `run.json` says of a corpus."""
     return {
         "files": [Path(path).name for path in corpus.paths],
         "sha256": corpus.sha256,

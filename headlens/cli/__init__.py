@@ -16,6 +16,7 @@ COMMANDS = {
     "compare": "headlens.cli.compare",
     "ablate": "headlens.cli.ablate",
     "prune": "headlens.cli.prune",
+    "similar": "headlens.cli.similar",
     "report": "headlens.cli.report",
     "demo": "headlens.cli.demo",
 }

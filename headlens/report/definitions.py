@@ -73,6 +73,12 @@ COLUMNS: Mapping[str, str] = {
     "kappa": "Cohen's kappa: agreement beyond chance; 1 is full agreement, 0 that of chance. Empty: not "
     "defined.",
     "correlation": "Correlation over heads of the scores of the two runs. Empty: not defined.",
+    "divergence": "Jensen-Shannon divergence of what two heads look at, in nats, the mean over queries: 0 is "
+    "the same, ln 2 = 0.693 no key in common.",
+    "cka": "Linear CKA of what two heads write: 1 is the same up to a rotation and a scale. It is too high "
+    "where tokens are few. Empty: a head writes nothing that varies, or its W_O is no plain layer.",
+    "cluster": "By average linkage on the divergence.",
+    "nearest": "The head with the smallest divergence; of several the first in the model.",
 }
 """The meaning of each column, by the key that `headlens.report.page.parts.Column` names."""
 

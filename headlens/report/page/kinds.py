@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headlens.report.page import ablate, classify, compare
+from headlens.report.page import ablate, classify, compare, similar
 from headlens.report.page.parts import Section
 from headlens.report.page.words import Place
 
@@ -14,5 +14,6 @@ KINDS: Mapping[str, Callable[[Path, Mapping[str, Any], Place], Section]] = {
     "classify": classify.section,
     "ablate": ablate.section,
     "compare": compare.section,
+    "similar": similar.section,
 }
 """What puts the runs of each command into words, from their directory, their run.json and their place."""

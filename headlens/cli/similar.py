@@ -1,0 +1,120 @@
+"""``headlens similar``: which heads do the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headlens.cli.options import ModelOptions, model_options
+
+if TYPE_CHECKING:
+    from headlens.redundancy.similar import Similarity
+
+
+@click.command(
+    epilog="Examples:  headlens similar minilm --out runs/similar  |  "
+    "headlens similar ./my-bert --text a.txt --smoothing 0.001 --clusters 8 --out runs/similar  |  "
+    "headlens similar minilm --tags runs/classify --heads 2.*,3.* --out runs/similar"
+)
+@click.argument("model")
+@click.option(
+    "--text",
+    "texts",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File or folder: plain text, or whatever classify reads as a corpus; several are read as one.  "
+    "[default: the bundled English sample]",
+)
+@click.option("--heads", metavar="SEL", help="Compare only these, such as 2.8,3.*  [default: all]")
+@click.option(
+    "--smoothing",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    show_default=True,
+    metavar="S",
+    help="Mix every row with the uniform row: (1 - S) A + S / n. Clark et al. 2019 took 0.001.",
+)
+@click.option(
+    "--clusters",
+    type=click.IntRange(1),
+    metavar="K",
+    help="How many clusters.  [default: 2 to 20, those with the best mean silhouette]",
+)
+@click.option(
+    "--tags",
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="A finished headlens classify of this model: its tags are shown beside the clusters.",
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@model_options
+def command(
+    model: str,
+    texts: tuple[Path, ...],
+    heads: str | None,
+    smoothing: float,
+    clusters: int | None,
+    tags: Path | None,
+    out: Path,
+    options: ModelOptions,
+) -> None:
+    """Compare all pairs of heads of MODEL: what they look at, what they write, and how they cluster.
+
+    Writes distances.csv (every pair: Jensen-Shannon divergence in nats, and linear CKA of the outputs),
+    clusters.csv (every head: cluster, place in a plane, nearest head), figures/, report.html and run.json.
+    Of encoder-decoder models the encoder's heads are compared.
+    """
+    from headlens import runs
+    from headlens.classification import read_corpus
+    from headlens.passes import Reading
+    from headlens.redundancy.similar import Options, similar
+    from headlens.report.page.write import write_report
+
+    clock = runs.Clock.start()
+    runs.prepare(out, "similar")
+    corpus = read_corpus(texts or None)
+    lens = options.load(model)
+    found = similar(
+        lens,
+        corpus,
+        options=Options(heads, smoothing, clusters, tags),
+        reading=Reading(options.batch_size, options.max_length, quiet=options.quiet),
+    )
+    said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
+    save(out, found, runs.record("similar", lens, said, found.facts, clock))
+    if not texts:
+        click.echo(
+            "No --text was given: these are results for the small English sample of headlens.", err=True
+        )
+    click.echo(summary(found))
+    write_report([out], out / "report.html")
+    click.echo(
+        f"\nWrote {out / 'report.html'}, {out / 'distances.csv'}, {out / 'clusters.csv'}, {out / 'run.json'} "
+        f"and {out / 'figures'}."
+    )
+
+
+def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
+    """Write the tables, the figures and the record of a run."""
+    from headlens import runs, tables
+    from headlens.redundancy.tables import CLUSTERS, DISTANCES
+    from headlens.report.similar import save_figures
+
+    tables.write_csv(found.distances, out / "distances.csv", DISTANCES)
+    tables.write_csv(found.clusters, out / "clusters.csv", CLUSTERS)
+    save_figures(found.distances, found.clusters, out, run["model"]["name"])
+    runs.save(out, run)
+
+
+def summary(found: Similarity) -> str:
+    """Say in a few lines how the heads cluster, and which are closest."""
+    from headlens.redundancy.findings import findings
+
+    lines = [str(line) for line in findings(found.distances, found.clusters, found.facts["stacks"])]
+    read, corpus = found.facts["inputs"]["sentences"], found.facts["corpus"]
+    left = sum(read["left_out"].values())
+    more = f", {left:,} left out" if left else ""
+    lines.append(f"Read: {read['read']:,} of {corpus['sentences']:,} sentences{more}.")
+    return "\n".join([*lines, *found.facts["notes"], "Layers and heads count from 0."])
