@@ -16,18 +16,22 @@ if TYPE_CHECKING:
     from headlens.lens import Lens as Lens
     from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.opening import load as load
+    from headlens.redundancy.contributing import contributions as contributions
+    from headlens.redundancy.contributions import Contributions as Contributions
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AttentionMaps": "headlens.maps",
     "Classification": "headlens.classification",
+    "Contributions": "headlens.redundancy.contributions",
     "Head": "headlens.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
     "Site": "headlens.heads",
     "Sweep": "headlens.ablation.result",
     "classify": "headlens.classification",
+    "contributions": "headlens.redundancy.contributing",
     "load": "headlens.opening",
     "sweep": "headlens.ablation.sweep",
 }

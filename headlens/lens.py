@@ -23,6 +23,7 @@ from headlens.loading import Source
 if TYPE_CHECKING:
     from headlens.ablation.reference import Reference
     from headlens.maps import AttentionMaps
+    from headlens.redundancy.contributions import Contributions
 
 _seams: WeakKeyDictionary[PreTrainedModel, tuple[Anatomy, Seam]] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -181,6 +182,20 @@ class Lens:
         from headlens.map_making import attention_maps
 
         return attention_maps(self, text, pair, target)
+
+    def contributions(self, text: str, **options: Any) -> Contributions:
+        """Measure what each head writes for one text; see `headlens.contributions`.
+
+        Args:
+            text: what the model reads.
+            **options: pair, target, heads, token, position and max_length, as there.
+
+        Returns:
+            What the heads write.
+        """
+        from headlens.redundancy.contributing import contributions
+
+        return contributions(self, text, **options)
 
     @property
     def _known(self) -> tuple[Anatomy, Seam]:

@@ -15,6 +15,7 @@ COMMANDS = {
     "classify": "headlens.cli.classify",
     "compare": "headlens.cli.compare",
     "ablate": "headlens.cli.ablate",
+    "contributions": "headlens.cli.contributions",
     "report": "headlens.cli.report",
     "demo": "headlens.cli.demo",
 }

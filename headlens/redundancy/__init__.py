@@ -1,0 +1,1 @@
+"""What heads write, which are alike, and models without the spare ones."""

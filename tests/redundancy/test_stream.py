@@ -1,0 +1,134 @@
+"""Where each family adds its attention to the residual stream."""
+
+import pytest
+import torch
+
+import headlens
+from families import ALL, build
+from headlens.dryrun import run
+from headlens.redundancy.acting import norm_of
+from headlens.redundancy.places import noting
+from headlens.redundancy.stream import joints_of
+from streams import JOINED
+
+BESIDE = {"gptj", "gpt_neox", "phi", "falcon"}  # attention and MLP are added together
+BEHIND = {"gemma3": "post_attention_layernorm"}  # a norm stands between W_O and the addition
+PLAIN = {
+    *("bert", "roberta", "electra", "albert", "distilbert", "modernbert", "deberta_v2", "mpnet"),
+    *("gpt2", "opt", "llama", "mistral", "qwen3", "gpt_oss", "bloom", "gpt_neo", "t5", "bart", "marian"),
+}
+
+
+def hooks(model):
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+class TestFamilies:
+    @pytest.mark.parametrize("family", ALL)
+    def test_every_site_is_found(self, family):
+        lens = headlens.load(build(family))
+        found = joints_of(lens)
+        assert set(found) == set(lens.anatomy.sites)
+        assert {joint.parallel for joint in found.values()} == {family in BESIDE}
+        assert {joint.norm.rpartition(".")[2] for joint in found.values()} == {BEHIND.get(family, "")}
+        assert len({joint.stream for joint in found.values()}) == len(found)
+        assert hooks(lens.model) == 0
+
+    def test_every_family_is_known_here(self):
+        assert set(ALL) == PLAIN | BESIDE | set(BEHIND)
+
+    @pytest.mark.parametrize("family", JOINED)
+    def test_the_stream_and_the_branch_make_what_comes_next(self, family):
+        model = build(family)
+        lens = headlens.load(model)
+        joints, met, branch, joined = joints_of(lens), {}, {}, {}
+
+        def keep(store, key, which):
+            return lambda _, taken, put_out: store.update({key: (taken[0] if which else put_out).clone()})
+
+        handles = []
+        for part in lens.anatomy.parts:
+            output = model.get_submodule(part.projections.output)
+            handles.append(output.register_forward_hook(keep(branch, part.site, False)))
+            later = model.get_submodule(JOINED[family].format(part.site.layer))
+            handles.append(later.register_forward_hook(keep(joined, part.site, True)))
+        with torch.no_grad(), noting(model, lambda place, x: met.update({place: x.clone()})):
+            run(model)
+        for handle in handles:
+            handle.remove()
+        for site, joint in joints.items():
+            torch.testing.assert_close(met[joint.stream] + branch[site], joined[site])
+
+
+class TestPlanted:
+    def test_a_silent_layer_has_its_place_all_the_same(self):
+        model = build("gpt2")
+        with torch.no_grad():
+            for block in model.transformer.h:
+                for layer in (block.attn.c_proj, block.mlp.c_proj):
+                    layer.weight.zero_()
+                    layer.bias.zero_()
+        lens = headlens.load(model)
+        assert set(joints_of(lens)) == set(lens.anatomy.sites)
+
+    @pytest.mark.parametrize("family", ["gpt2", "llama"])
+    def test_a_branch_that_is_gated_has_none(self, family):
+        model = build(family)
+        lens = headlens.load(model)
+        first, second = lens.anatomy.sites
+        gated = model.get_submodule(first.module)
+        gated.register_forward_hook(lambda _, __, out: (out[0] * torch.sigmoid(out[0]), *out[1:]))
+        assert set(joints_of(lens)) == {second}
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+    @pytest.mark.parametrize("family", ["bert", "llama", "gptj", "gemma3"])
+    def test_other_precisions(self, family, dtype):
+        whole = joints_of(headlens.load(build(family)))
+        half = joints_of(headlens.load(build(family).to(dtype)))
+        assert {site: (j.norm, j.parallel) for site, j in half.items()} == {
+            site: (j.norm, j.parallel) for site, j in whole.items()
+        }
+
+    def test_modes_and_chance_stay(self):
+        model = build("llama").train()
+        lens = headlens.load(model)
+        assert lens.anatomy.sites
+        state = torch.get_rng_state()
+        joints_of(lens)
+        assert model.training
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+class TestNorms:
+    def test_what_is_a_norm(self):
+        x = torch.randn(3, 7)
+        norms = (torch.nn.LayerNorm(7), torch.nn.RMSNorm(7), torch.nn.LayerNorm(7, elementwise_affine=False))
+        assert all(norm_of(module, 7, x) is not None for module in norms)
+        others = (
+            torch.nn.GELU(),
+            torch.nn.ReLU(),
+            torch.nn.Dropout(0.0),
+            torch.nn.Linear(7, 7),
+            torch.nn.Tanh(),
+            torch.nn.Softmax(-1),
+            torch.nn.Identity(),
+            torch.nn.Embedding(9, 7),
+        )
+        assert all(norm_of(module, 7, x) is None for module in others)
+
+    @pytest.mark.parametrize("width", [7, 8])
+    @pytest.mark.parametrize("kind", [torch.nn.LayerNorm, torch.nn.RMSNorm])
+    def test_value_is_the_linear_map_at_the_observed_scale(self, kind, width):
+        module = kind(width).double()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.normal_()
+        x = torch.randn(5, width, dtype=torch.float64) + 0.5
+        norm, y = norm_of(module, width, x), module(x).detach()
+        assert norm.centred == (kind is torch.nn.LayerNorm)
+        assert norm.has_offset == (kind is torch.nn.LayerNorm)
+        torch.testing.assert_close(norm.weight, module.weight.detach(), rtol=1e-4, atol=1e-4)
+        inverse = norm.inverse_scale(x, y)
+        torch.testing.assert_close(norm.offset + norm.directed(x) * inverse, y)
+        centred = x - x.mean(-1, keepdim=True) if norm.centred else x
+        torch.testing.assert_close(1 / inverse[:, 0], centred.square().mean(-1).sqrt(), rtol=1e-3, atol=0)
