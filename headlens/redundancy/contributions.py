@@ -37,7 +37,8 @@ class Contributions:
     - `cosine`: cos(c_i, b), -1..1.
     - `stream_share`: c_i.r / |r|^2, where r = x + b is the residual stream with the branch added and x the
       stream that it is added to. Where a norm stands between W_O and the addition (Gemma 3), c_i and b pass
-      it as a linear map at its observed scale. Over all parts it adds up to b.r / |r|^2.
+      it as a linear map at its observed scale, and where they are multiplied by a number (Granite), by it.
+      Over all parts it adds up to b.r / |r|^2.
     - `logit`: the direct effect on one token's logit at one position, see
       `headlens.redundancy.direct.slopes_of`. It counts what moves the logits of all tokens alike, too; the
       difference between two tokens does not.

@@ -40,14 +40,25 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Passing:
-    """A norm behind W_O in this pass: what it put out [token, width], and 1 / scale [token, 1]."""
+    """What happens to the branch before it is added, as a linear map in this pass.
 
-    norm: Norm
+    Args:
+        put_out: what is added, [token, model width].
+        factor: a number that it is multiplied by, or 1 / scale of a norm, [token, 1].
+        norm: the norm; None where there is none.
+    """
+
     put_out: Tensor
-    inverse: Tensor
+    factor: Tensor | float
+    norm: Norm | None = None
 
     def through(self, part: Tensor) -> Tensor:
-        return self.norm.directed(part) * self.inverse
+        return (part if self.norm is None else self.norm.directed(part)) * self.factor
+
+    @property
+    def offset(self) -> Tensor | None:
+        """What a norm adds of its own; it belongs to no head."""
+        return self.norm.offset if self.norm is not None and self.norm.has_offset else None
 
 
 @dataclass(slots=True)
@@ -72,21 +83,21 @@ class _Pass:
         exact = torch.float32 if put_out.device.type == "mps" else torch.float64
         branch = put_out.to(exact)  # [token, model width]
         heads = self.heads.pop(site)  # [token, head, width]
-        passing = self._norm(self.joints.get(site), put_out)
-        joined = branch if passing is None else passing.put_out
+        passing = self._passing(self.joints.get(site), put_out, branch)
         stream = self._stream(site)
-        whole = None if stream is None else stream.reshape(branch.shape).to(exact) + joined
+        whole = None if stream is None else stream.reshape(branch.shape).to(exact) + passing.put_out
         sums = Sums(branch, whole, self.position if reaches_logits(self.lens, site) else None)
         matrix, bias = self._writer(site, heads)
         slices = matrix.view(site.n_heads, site.head_width, -1)  # rows of one head together
         for number in range(site.n_heads):
             own = heads[:, number].to(exact)
             written = own @ slices[number].to(exact)
-            sums.add(written, written if passing is None else passing.through(written), own.norm(dim=-1))
-        has_bias = bias is not None or (passing is not None and passing.norm.has_offset)
-        if has_bias:  # a norm's offset belongs to no head either
+            sums.add(written, passing.through(written), own.norm(dim=-1))
+        offset = passing.offset
+        has_bias = bias is not None or offset is not None
+        if has_bias:
             part = torch.zeros_like(branch) if bias is None else bias.to(exact).expand_as(branch)
-            added = part if passing is None else passing.through(part) + passing.norm.offset.to(exact)
+            added = passing.through(part) + (0 if offset is None else offset.to(exact))
             sums.add(part, added, branch.new_full(branch.shape[:1], torch.nan))
         self._check(site, sums)
         self.parts[site] = Parts(sums.arrays(), has_bias, sums.at_position())
@@ -102,16 +113,16 @@ class _Pass:
         shared = sum(other.stream == joint.stream for other in self.joints.values()) > 1
         return self.streams[joint.stream] if shared else self.streams.pop(joint.stream)
 
-    def _norm(self, joint: Joint | None, put_out: Tensor) -> _Passing | None:
-        """The norm behind W_O, and what it makes of W_O's output."""
+    def _passing(self, joint: Joint | None, put_out: Tensor, branch: Tensor) -> _Passing:
+        """What happens to W_O's output before it is added; branch is the same in higher precision."""
         if joint is None or not joint.norm:
-            return None
+            factor = 1.0 if joint is None else joint.factor
+            return _Passing(branch * factor, factor)
         module: Any = self.lens.model.get_submodule(joint.norm)
         found = norm_of(module, put_out.shape[-1], put_out)
         assert found is not None  # the dry run knew it as one
-        exact = torch.float32 if put_out.device.type == "mps" else torch.float64
-        passed = module.forward(put_out).to(exact)
-        return _Passing(found, passed, found.inverse_scale(put_out.to(exact), passed))
+        passed = module.forward(put_out).to(branch)
+        return _Passing(passed, found.inverse_scale(branch, passed), found)
 
     def _check(self, site: Site, sums: Sums) -> None:
         """The parts are what W_O puts out, or they are not what is asked for."""
@@ -122,7 +133,7 @@ class _Pass:
             raise ModelError(
                 f"What the heads of {self.lens.anatomy.architecture} write does not add up to what "
                 f"{path_of(self.lens, site)} puts out (they differ by {worst:.2g} of their lengths): "
-                "something stands between the heads and W_O, as the norm of BitNet does.",
+                "something stands between the heads and W_O, such as a norm (BitNet) or a gate (Qwen3-Next).",
                 "headlens view and headlens ablate work without it.",
             )
 

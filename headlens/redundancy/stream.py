@@ -21,22 +21,25 @@ from headlens.redundancy.places import Place, noting
 from headlens.redundancy.writers import at_outputs, writers_of
 
 N_PROJECTIONS = 8  # numbers by which a token's vector is known
+NEAR, ROUGH = 1e-4, 0.05  # of the branch: rounding that passes for none, in float32 and in half precision
 AHEAD = 2  # up to the second W_O after its own a branch must have been added
 
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Where the attention branch of one site joins the residual stream: stream + branch.
+    """Where the attention branch of one site joins the residual stream: stream + factor x branch.
 
     Args:
         stream: where the stream that the branch is added to can be met, before W_O runs.
         norm: path of a norm that what W_O puts out passes before it is added; empty where there is none.
         parallel: whether another branch is added in the same breath (GPT-J adds its MLP).
+        factor: a number that the branch is multiplied by, the same for all tokens (Granite).
     """
 
     stream: Place
     norm: str = ""
     parallel: bool = False
+    factor: float = 1.0
 
 
 @dataclass(slots=True)
@@ -62,8 +65,8 @@ def joints_of(lens: Lens) -> dict[Site, Joint]:
         lens: the model, with real weights.
 
     Returns:
-        The joint of every site for which there is one; a site whose branch is scaled, gated or mixed before
-        it is added has none.
+        The joint of every site for which there is one; a site whose branch is gated or mixed before it is
+        added has none.
 
     Raises:
         ModelError: a site has no W_O that is known, or the model does not run on a few tokens.
@@ -94,7 +97,7 @@ def joints_of(lens: Lens) -> dict[Site, Joint]:
         stack.enter_context(at_outputs(lens.model, writers, noise))  # first, so that noise is what is noted
         stack.enter_context(noting(lens.model, note))
         run(lens.model)
-    near = 1e-4 if torch.finfo(lens.model.dtype).eps < 1e-5 else 0.05
+    near = NEAR if torch.finfo(lens.model.dtype).eps < 1e-5 else ROUGH
     found = {site: _joint(lens.model, log, number, near) for number, (site, _) in enumerate(log.writes)}
     return {site: joint for site, joint in found.items() if joint is not None}
 
@@ -139,7 +142,8 @@ def _joint(model: nn.Module, log: _Log, number: int, near: float) -> Joint | Non
             found = _best(rest, known, float(marks.abs().mean()) * near)
             if found is not None and before[found] < other:
                 return Joint(log.seen[before[found]].place, norm, parallel=True)
-    return None
+    scaled = _scaled(_stack(log, later), _stack(log, before), branch.marks, near)
+    return None if scaled is None else Joint(log.seen[before[scaled[0]]].place, factor=scaled[1])
 
 
 def _stack(log: _Log, indices: list[int]) -> Tensor:
@@ -153,6 +157,25 @@ def _best(wanted: Tensor, known: Tensor, near: float) -> int | None:
     if not least <= near:
         return None
     return max(i for i, error in enumerate(errors.tolist()) if error <= 2 * least)
+
+
+def _scaled(later: Tensor, before: Tensor, branch: Tensor, near: float) -> tuple[int, float] | None:
+    """Which of the tensors before is one of the later but for a multiple of the branch, and which multiple.
+
+    Half precision does not tell a multiple from a scale of each direction that is nearly one: None there.
+    """
+    if near > NEAR:
+        return None
+    change = later[:, None] - before[None]  # [later, before, token, projection]
+    factors = (change * branch).sum((2, 3)) / branch.square().sum()
+    rest = (change - factors[..., None, None] * branch).abs().amax((2, 3))
+    rest = rest / (factors.abs() * branch.abs().mean())  # infinite where nothing was added
+    if not bool(rest.isfinite().any()) or not float(rest[rest.isfinite()].min()) <= near:
+        return None
+    rest = rest.nan_to_num(nan=torch.inf)
+    least, one = rest.amin(0), float(rest.min())  # [before]
+    last = max(i for i, value in enumerate(least.tolist()) if value <= 2 * one)
+    return last, float(factors[int(rest[:, last].argmin()), last])
 
 
 def _behind_norms(model: nn.Module, log: _Log, mine: int, later: list[int]) -> list[tuple[str, Tensor]]:

@@ -16,10 +16,11 @@ NO_HEAD = "BertModel has no language head, so heads have no effect on a logit: l
 def contributions(monkeypatch, tmp_path):
     """Run the command in an empty folder, with minilm loaded once for all tests, or a small GPT-2."""
     monkeypatch.chdir(tmp_path)
+    # minilm is loaded here, so that its progress bar is in no result
     models = {
         "gpt2": toys.family("gpt2"),
         "minilm": toys.minilm(),
-    }  # here, so that its bar is not in a result
+    }
     monkeypatch.setattr(ModelOptions, "load", lambda self, model: models[model])
 
     def run(*arguments, text=None):

@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from transformers import GraniteConfig, GraniteForCausalLM
 
+import families
 import headlens
+import toys
 from families import ALL, build
 from headlens.dryrun import run
 from headlens.redundancy.acting import norm_of
@@ -29,6 +32,7 @@ class TestFamilies:
         lens = headlens.load(build(family))
         found = joints_of(lens)
         assert set(found) == set(lens.anatomy.sites)
+        assert {joint.factor for joint in found.values()} == {1}
         assert {joint.parallel for joint in found.values()} == {family in BESIDE}
         assert {joint.norm.rpartition(".")[2] for joint in found.values()} == {BEHIND.get(family, "")}
         assert len({joint.stream for joint in found.values()}) == len(found)
@@ -97,6 +101,32 @@ class TestPlanted:
         joints_of(lens)
         assert model.training
         assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("factor", [0.22, -3.0])
+def test_a_branch_that_is_multiplied_by_a_number(factor):
+    """Granite: what is added is a multiple of what W_O puts out."""
+    torch.manual_seed(0)
+    config = GraniteConfig(**{**families._LLAMA, "residual_multiplier": factor})
+    lens = headlens.load(GraniteForCausalLM(config).eval(), toys.word_tokenizer())
+    found = joints_of(lens)
+    assert [joint.factor for joint in found.values()] == pytest.approx([factor] * 2, rel=1e-5)
+    joined, branch = {}, {}
+    for part in lens.anatomy.parts:
+        block = lens.model.model.layers[part.site.layer]
+        for module, store, which in (
+            (block.post_attention_layernorm, joined, 0),
+            (block.self_attn.o_proj, branch, 1),
+        ):
+            module.register_forward_hook(
+                lambda _, taken, out, s=store, n=part.site, w=which: s.update({n: (taken[0], out)[w][0]})
+            )
+    made = headlens.contributions(lens, toys.SOURCE)
+    assert made.table["logit"].notna().all()
+    for site, values in made.values.items():
+        stream = joined[site]
+        whole = (factor * branch[site] * stream).sum(-1) / stream.square().sum(-1)
+        torch.testing.assert_close(torch.tensor(values["stream_share"].sum(0)).float(), whole.detach())
 
 
 class TestNorms:
