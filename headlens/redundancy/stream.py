@@ -21,7 +21,11 @@ from headlens.redundancy.places import Place, noting
 from headlens.redundancy.writers import at_outputs, writers_of
 
 N_PROJECTIONS = 8  # numbers by which a token's vector is known
-NEAR, ROUGH = 1e-4, 0.05  # of the branch: rounding that passes for none, in float32 and in half precision
+TINY = 1e-3  # noise where all is silent
+NEAR = 1e-4  # of the size of a sum: an error that passes for rounding
+LEVEL = 0.3  # of the noise, in sizes of the largest tensor around: so the stream stays what it is
+EXPLAINED = 0.1  # of the size of a stream: what a sum without its branch may differ from it
+DISTINCT = 3.0  # how many times worse another stream must fit than the one that is taken
 AHEAD = 2  # up to the second W_O after its own a branch must have been added
 
 
@@ -55,7 +59,13 @@ class _Seen:
 class _Log:
     seen: list[_Seen] = field(default_factory=list)
     writes: list[tuple[Site, int]] = field(default_factory=list)  # site -> index of W_O's output in `seen`
-    peaks: dict[int, float] = field(default_factory=dict)  # width -> largest size of a tensor so far
+    # (tokens, width) -> size of the largest tensor since the last W_O, [token]
+    peaks: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    def largest(self, tensor: Tensor) -> Tensor:
+        flat = tensor.reshape(-1, tensor.shape[-1])
+        known = self.peaks.get((len(flat), flat.shape[1]))
+        return torch.ones(len(flat)) if known is None else known
 
 
 def joints_of(lens: Lens) -> dict[Site, Joint]:
@@ -77,16 +87,18 @@ def joints_of(lens: Lens) -> dict[Site, Joint]:
 
     def noise(site: Site, output: Tensor) -> Tensor:
         awaited.append(site)
-        size = log.peaks.get(output.shape[-1], 1.0) or 1.0
-        made = torch.randn(output.shape, generator=sketch.generator, dtype=torch.float32) * size
-        return made.to(output)
+        size = LEVEL * log.largest(output).clamp(min=TINY)
+        made = torch.randn(len(size), output.shape[-1], generator=sketch.generator) * size[:, None]
+        log.peaks.clear()
+        return made.reshape(output.shape).to(output)
 
     def note(place: Place, tensor: Tensor) -> None:
         if not tensor.is_floating_point() or not 2 <= tensor.ndim <= 3 or tensor.numel() == 0:
             return
         width = tensor.shape[-1]
-        peak = float(tensor.float().square().mean().sqrt())
-        log.peaks[width] = max(log.peaks.get(width, 0.0), peak)
+        sizes = tensor.detach().reshape(-1, width).float().square().mean(-1).sqrt().cpu()
+        key = len(sizes), width
+        log.peaks[key] = torch.maximum(log.peaks.get(key, torch.zeros(1)), sizes)
         log.seen.append(_Seen(place, sketch.of(tensor), width))
         if awaited and not place.enters and place.path in writers:
             log.writes.append((awaited.pop(), len(log.seen) - 1))
@@ -97,8 +109,8 @@ def joints_of(lens: Lens) -> dict[Site, Joint]:
         stack.enter_context(at_outputs(lens.model, writers, noise))  # first, so that noise is what is noted
         stack.enter_context(noting(lens.model, note))
         run(lens.model)
-    near = NEAR if torch.finfo(lens.model.dtype).eps < 1e-5 else ROUGH
-    found = {site: _joint(lens.model, log, number, near) for number, (site, _) in enumerate(log.writes)}
+    eps = torch.finfo(lens.model.dtype).eps
+    found = {site: _joint(lens.model, log, number, eps) for number, (site, _) in enumerate(log.writes)}
     return {site: joint for site, joint in found.items() if joint is not None}
 
 
@@ -117,7 +129,7 @@ class _Sketch:
         return tensor.detach().reshape(-1, width).cpu().double() @ self._maps[width]
 
 
-def _joint(model: nn.Module, log: _Log, number: int, near: float) -> Joint | None:
+def _joint(model: nn.Module, log: _Log, number: int, eps: float) -> Joint | None:
     """Find the joint of the number-th W_O."""
     mine = log.writes[number][1]
     start = log.writes[number - 1][1] if number else -1
@@ -131,46 +143,90 @@ def _joint(model: nn.Module, log: _Log, number: int, near: float) -> Joint | Non
     before, later = [i for i in alike if i < mine], [i for i in alike if i > mine]
     if not before or not later:
         return None
-    for norm, marks in (("", branch.marks), *_behind_norms(model, log, mine, later)):
-        wanted = _stack(log, later) - marks  # [later, token, projection]
-        found = _best(wanted, _stack(log, before), float(marks.abs().mean()) * near)
-        if found is not None:
-            return Joint(log.seen[before[found]].place, norm)
-        known = _stack(log, before)
-        for other in (*later, *before):  # one more branch is added as well
-            rest = wanted - log.seen[other].marks
-            found = _best(rest, known, float(marks.abs().mean()) * near)
-            if found is not None and before[found] < other:
-                return Joint(log.seen[before[found]].place, norm, parallel=True)
-    scaled = _scaled(_stack(log, later), _stack(log, before), branch.marks, near)
+    known, sums = _stack(log, before), _stack(log, later)
+    try:
+        for norm, marks in (("", branch.marks), *_behind_norms(model, log, mine, later)):
+            found = best_fit(sums, sums - marks, known, eps)
+            if found is not None:
+                if best_fit(sums, sums - marks - known[found], known, eps) is not None:
+                    return None  # it is itself a branch, which is added to a stream along with this one
+                return Joint(log.seen[before[found]].place, norm)
+            for other in (*later, *before):  # one more branch is added as well
+                beside = log.seen[other].marks
+                found = best_fit(sums, sums - marks - beside, known, eps)
+                # of a stream and a branch that is made of it the stream is there first
+                if found is not None and _first(known, known[found]) < _first(_stack(log, alike), beside):
+                    return Joint(log.seen[before[found]].place, norm, parallel=True)
+    except UnclearError:
+        return None
+    scaled = _scaled(sums, known, branch.marks, eps)
     return None if scaled is None else Joint(log.seen[before[scaled[0]]].place, factor=scaled[1])
+
+
+def _first(marks: Tensor, one: Tensor) -> int:
+    """Where a tensor is met first; those before come first among all that are alike."""
+    return next(i for i, some in enumerate(marks) if torch.equal(some, one))
 
 
 def _stack(log: _Log, indices: list[int]) -> Tensor:
     return torch.stack([log.seen[index].marks for index in indices])
 
 
-def _best(wanted: Tensor, known: Tensor, near: float) -> int | None:
-    """The last of the known that is as good as the best one at being wanted; None where none is."""
-    errors = (wanted[:, None] - known[None]).abs().amax((2, 3)).amin(0)  # [known]
+class UnclearError(Exception):
+    """Several streams fit as well, and they are not the same."""
+
+
+def best_fit(sums: Tensor, wanted: Tensor, known: Tensor, eps: float) -> int | None:
+    """Find the stream that a sum without its branch is.
+
+    Args:
+        sums: later tensors, [sum, token, projection].
+        wanted: they without the branch, of the same shape.
+        known: earlier tensors, [stream, token, projection].
+        eps: of the model's numbers.
+
+    Returns:
+        Which of the known; None where none fits to rounding.
+
+    Raises:
+        UnclearError: another one that is not the same fits nearly as well.
+    """
+    near = max(NEAR, 4 * eps)
+    errors = (wanted[:, None] - known[None]).abs().amax(-1)  # [sum, stream, token]
+    explained = (errors / _size(known) <= EXPLAINED).all(-1)  # nothing is no stream
+    errors = (errors / _size(sums)[:, None]).amax(-1).where(explained, torch.inf).amin(0)  # [stream]
     least = float(errors.min())
     if not least <= near:
         return None
-    return max(i for i, error in enumerate(errors.tolist()) if error <= 2 * least)
+    best = max(i for i, error in enumerate(errors.tolist()) if error == least)
+    _check_same(known[errors <= max(DISTINCT * least, eps)], known[best], eps)
+    return best
 
 
-def _scaled(later: Tensor, before: Tensor, branch: Tensor, near: float) -> tuple[int, float] | None:
+def _check_same(streams: Tensor, one: Tensor, eps: float) -> None:
+    """Raise `UnclearError` where streams [stream, token, projection] are not the one [token, projection]."""
+    apart = (streams - one).abs().amax(-1) / _size(one)  # [stream, token]
+    if bool((apart > max(NEAR / 10, 2 * eps)).any()):
+        raise UnclearError
+
+
+def _size(marks: Tensor) -> Tensor:
+    """How large projected vectors are, [..., token, projection] to [..., token]."""
+    return marks.square().mean(-1).sqrt()
+
+
+def _scaled(later: Tensor, before: Tensor, branch: Tensor, eps: float) -> tuple[int, float] | None:
     """Which of the tensors before is one of the later but for a multiple of the branch, and which multiple.
 
     Half precision does not tell a multiple from a scale of each direction that is nearly one: None there.
     """
-    if near > NEAR:
+    if 4 * eps > NEAR:
         return None
     change = later[:, None] - before[None]  # [later, before, token, projection]
     factors = (change * branch).sum((2, 3)) / branch.square().sum()
     rest = (change - factors[..., None, None] * branch).abs().amax((2, 3))
     rest = rest / (factors.abs() * branch.abs().mean())  # infinite where nothing was added
-    if not bool(rest.isfinite().any()) or not float(rest[rest.isfinite()].min()) <= near:
+    if not bool(rest.isfinite().any()) or not float(rest[rest.isfinite()].min()) <= NEAR:
         return None
     rest = rest.nan_to_num(nan=torch.inf)
     least, one = rest.amin(0), float(rest.min())  # [before]

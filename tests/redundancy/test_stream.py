@@ -2,7 +2,15 @@
 
 import pytest
 import torch
-from transformers import GraniteConfig, GraniteForCausalLM
+from transformers import (
+    GPT2LMHeadModel,
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+from transformers.pytorch_utils import Conv1D
 
 import families
 import headlens
@@ -10,7 +18,7 @@ import toys
 from families import ALL, build
 from headlens.dryrun import run
 from headlens.redundancy.acting import norm_of
-from headlens.redundancy.places import noting
+from headlens.redundancy.places import Place, noting
 from headlens.redundancy.stream import joints_of
 from streams import JOINED
 
@@ -64,16 +72,57 @@ class TestFamilies:
             torch.testing.assert_close(met[joint.stream] + branch[site], joined[site])
 
 
+class Block(GPT2Block):
+    """A block whose MLP runs first, and whose two branches are joined before they are added."""
+
+    def __init__(self, config, layer_idx=None):
+        super().__init__(config, layer_idx)
+        self.both = torch.nn.Identity()
+
+    def forward(self, hidden_states, *arguments, **named):
+        written = self.mlp(self.ln_2(hidden_states))
+        named.pop("use_cache", None)
+        attended = self.attn(self.ln_1(hidden_states), *arguments, **named)[0]
+        return hidden_states + self.both(attended + written)
+
+
+class Backwards(GPT2LMHeadModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.transformer.h = torch.nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
+        self.eval()
+
+
 class TestPlanted:
-    def test_a_silent_layer_has_its_place_all_the_same(self):
-        model = build("gpt2")
+    @pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "gptj"])
+    def test_a_silent_layer_has_its_place_all_the_same(self, family):
+        """Where layers write nothing, nothing is not taken for the stream."""
+        model = build(family)
         with torch.no_grad():
-            for block in model.transformer.h:
-                for layer in (block.attn.c_proj, block.mlp.c_proj):
-                    layer.weight.zero_()
-                    layer.bias.zero_()
+            for module in model.base_model.modules():
+                if isinstance(module, (torch.nn.Linear, Conv1D)) and module.weight.shape != (32, 32):
+                    for parameter in module.parameters():
+                        parameter.zero_()
+            paths = [part.projections.output for part in headlens.load(model).anatomy.parts]
+            for parameter in [p for path in paths for p in model.get_submodule(path).parameters()]:
+                parameter.zero_()
         lens = headlens.load(model)
-        assert set(joints_of(lens)) == set(lens.anatomy.sites)
+        met = {}
+        joints = joints_of(lens)
+        assert set(joints) == set(lens.anatomy.sites)
+        with torch.no_grad(), noting(model, lambda place, x: met.update({place: x.clone()})):
+            run(model)
+        assert all(met[joint.stream].abs().min() > 0 for joint in joints.values())
+
+    def test_an_mlp_that_runs_before_attention_is_not_the_stream(self):
+        """The stream is found, or nothing: never the other branch, though both are added in one breath."""
+        lens = headlens.load(Backwards(build("gpt2").config))
+        met, found = {}, joints_of(lens)
+        with torch.no_grad(), noting(lens.model, lambda place, x: met.update({place: x.clone()})):
+            run(lens.model)
+        for site, joint in found.items():
+            stream = met[Place(f"transformer.h.{site.layer}.ln_1", 0, True, 0)]
+            torch.testing.assert_close(met[joint.stream], stream)
 
     @pytest.mark.parametrize("family", ["gpt2", "llama"])
     def test_a_branch_that_is_gated_has_none(self, family):
@@ -89,9 +138,20 @@ class TestPlanted:
     def test_other_precisions(self, family, dtype):
         whole = joints_of(headlens.load(build(family)))
         half = joints_of(headlens.load(build(family).to(dtype)))
-        assert {site: (j.norm, j.parallel) for site, j in half.items()} == {
-            site: (j.norm, j.parallel) for site, j in whole.items()
-        }
+        assert half == whole
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_many_layers_in_half_precision(self, dtype):
+        """Noise must not pile up from layer to layer until it hides the stream."""
+        torch.manual_seed(0)
+        config = LlamaConfig(**{**families._LLAMA, "num_hidden_layers": 40})
+        model = LlamaForCausalLM(config).eval()
+        with torch.no_grad():
+            for layer, block in enumerate(model.model.layers):
+                block.mlp.down_proj.weight *= 1 + layer
+        whole = joints_of(headlens.load(model))
+        assert len(whole) == 40
+        assert joints_of(headlens.load(model.to(dtype))) == whole
 
     def test_modes_and_chance_stay(self):
         model = build("llama").train()
