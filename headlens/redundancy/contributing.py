@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from headlens.heads import Head, Site
 from headlens.lens import Lens
@@ -64,10 +65,11 @@ def contributions(
     del answer
     notes = [] if why is None else [why]
     homeless = [site for site in lens.anatomy.sites if site not in joints]
+    half = torch.finfo(lens.model.dtype).eps > 1e-5
     if homeless:
         notes.append(
             f"Where {_places(homeless)} adds what it writes to the residual stream was not found: its "
-            "stream_share and logit are empty."
+            "stream_share and logit are empty." + " Try --dtype float32: half precision may hide it." * half
         )
     effects = _effects(lens, inputs, parts, seen, homeless)
     notes += _remarks(lens, effects, homeless) if seen is not None else []
