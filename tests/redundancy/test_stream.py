@@ -142,7 +142,7 @@ class TestPlanted:
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_many_layers_in_half_precision(self, dtype):
-        """Noise must not pile up from layer to layer until it hides the stream; what is unclear is not said."""
+        """Noise must not pile up from layer to layer; what is unclear all the same is left out."""
         torch.manual_seed(0)
         config = LlamaConfig(**{**families._LLAMA, "num_hidden_layers": 40})
         model = LlamaForCausalLM(config).eval()
