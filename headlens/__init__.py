@@ -16,25 +16,29 @@ if TYPE_CHECKING:
     from headlens.lens import Lens as Lens
     from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.opening import load as load
+    from headlens.redundancy.contributions.contributing import contributions as contributions
+    from headlens.redundancy.contributions.result import Contributions as Contributions
+    from headlens.redundancy.likeness.similar import Similarity as Similarity
+    from headlens.redundancy.likeness.similar import similar as similar
     from headlens.redundancy.pruning.prune import prune as prune
-    from headlens.redundancy.similar import Similarity as Similarity
-    from headlens.redundancy.similar import similar as similar
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AttentionMaps": "headlens.maps",
     "Classification": "headlens.classification",
+    "Contributions": "headlens.redundancy.contributions.result",
     "Head": "headlens.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
-    "Similarity": "headlens.redundancy.similar",
+    "Similarity": "headlens.redundancy.likeness.similar",
     "Site": "headlens.heads",
     "Sweep": "headlens.ablation.result",
     "classify": "headlens.classification",
+    "contributions": "headlens.redundancy.contributions.contributing",
     "load": "headlens.opening",
     "prune": "headlens.redundancy.pruning.prune",
-    "similar": "headlens.redundancy.similar",
+    "similar": "headlens.redundancy.likeness.similar",
     "sweep": "headlens.ablation.sweep",
 }
 __all__ = sorted(_HOMES)

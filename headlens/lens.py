@@ -24,6 +24,7 @@ from headlens.loading import Source
 if TYPE_CHECKING:
     from headlens.ablation.reference import Reference
     from headlens.maps import AttentionMaps
+    from headlens.redundancy.contributions.result import Contributions
     from headlens.weights import HeadWeights
 
 _seams: WeakKeyDictionary[PreTrainedModel, tuple[Anatomy, Seam]] = WeakKeyDictionary()
@@ -206,6 +207,20 @@ class Lens:
                 f"Write for example {self.anatomy.name(chosen[0])}.",
             )
         return weights_of(self, chosen[0])
+
+    def contributions(self, text: str, **options: Any) -> Contributions:
+        """Measure what each head writes for one text; see `headlens.contributions`.
+
+        Args:
+            text: what the model reads.
+            **options: pair, target, heads, token, position and max_length, as there.
+
+        Returns:
+            What the heads write.
+        """
+        from headlens.redundancy.contributions.contributing import contributions
+
+        return contributions(self, text, **options)
 
     @property
     def _known(self) -> tuple[Anatomy, Seam]:

@@ -1,4 +1,4 @@
-"""Norms as linear maps: what a layer norm or an RMS norm does, but for its scale."""
+"""Norms as they act: told by what they do to a few vectors, and held as linear maps at the observed scale."""
 
 from __future__ import annotations
 
@@ -14,69 +14,109 @@ from headlens.dryrun import run
 from headlens.lens import Lens
 
 
-@dataclass(frozen=True, eq=False)
-class LinearNorm:
-    """What a norm does but for its scale, which differs from token to token.
+@dataclass(frozen=True, slots=True, eq=False)
+class Norm:
+    """A norm y = offset + weight * (x - mean) / scale, where only the scale depends on the input.
 
     Args:
-        weight: what each direction is multiplied by, [model width].
-        centred: whether the mean over all directions is taken away first.
+        weight: what each direction is multiplied by, [width].
+        offset: what is added, [width].
+        centred: whether the mean over the width is taken away (LayerNorm) or not (RMSNorm).
     """
 
     weight: Tensor
+    offset: Tensor
     centred: bool
 
-    def __call__(self, states: Tensor) -> Tensor:
-        """Pass states through it, [..., model width]."""
-        return self._centre(states) * self.weight.to(states)
+    @property
+    def has_offset(self) -> bool:
+        """Whether it adds anything, beyond rounding."""
+        return bool(self.offset.norm() > 1e-5 * self.weight.norm())
+
+    def directed(self, x: Tensor) -> Tensor:
+        """What the norm does before it divides by the scale; [..., width] to the same.
+
+        A matrix [any, width] that writes what the norm reads is folded into one by the same: norm(z W) is
+        z directed(W), but for scale and offset.
+        """
+        return self._centre(x) * self.weight.to(x)
 
     def into(self, matrix: Tensor) -> Tensor:
-        """Fold it into a matrix that reads what it puts out: norm(x) @ matrix = x @ the result.
+        """Fold the norm into a matrix that reads what it puts out: norm(x) W is x times the result.
 
-        Args:
-            matrix: [model width, any].
-
-        Returns:
-            The same shape.
+        Scale and offset are left out. W and the result are [width, any].
         """
         return self._centre((matrix * self.weight.to(matrix)[:, None]).T).T
 
-    def out_of(self, matrix: Tensor) -> Tensor:
-        """Fold it into a matrix that writes what it reads: norm(x @ matrix) = x @ the result.
+    def _centre(self, x: Tensor) -> Tensor:
+        return x - x.mean(-1, keepdim=True) if self.centred else x
 
-        Args:
-            matrix: [any, model width].
+    def inverse_scale(self, taken: Tensor, put_out: Tensor) -> Tensor:
+        """Find 1 / scale of every token from what the norm took and put out, [..., width] to [..., 1].
 
-        Returns:
-            The same shape.
+        It is NaN where there was nothing to scale: then the map is not known.
         """
-        return self(matrix)
+        direct = self.directed(taken)
+        return ((put_out - self.offset.to(put_out)) * direct).sum(-1, keepdim=True) / direct.square().sum(
+            -1, keepdim=True
+        )
 
-    def _centre(self, states: Tensor) -> Tensor:
-        return states - states.mean(-1, keepdim=True) if self.centred else states
 
-
-def linear_part(norm: nn.Module) -> LinearNorm:
-    """Find out what a norm does but for its scale, from how it acts.
+def norm_of(module: nn.Module, width: int, like: Tensor) -> Norm | None:
+    """Tell whether a module is a norm, by how it acts.
 
     Args:
-        norm: a layer norm or an RMS norm, with one weight for each direction.
+        module: any module.
+        width: of its input.
+        like: a tensor of the kind and on the device that it takes.
 
     Returns:
-        Its linear part, in float32.
+        The norm; None where the module does anything else.
     """
-    parameter = next(norm.parameters())
+    if not isinstance(module, nn.Module) or next(module.children(), None) is not None:
+        return None
+    if any(parameter.ndim > 1 for parameter in module.parameters()) or width < 3:
+        return None
     generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(parameter.shape[-1], generator=generator)
-    probe = (probe - probe.mean()).to(parameter)
-    with torch.inference_mode():
-        plus, minus, lifted = norm(probe), norm(-probe), norm(probe + 3)
-    centred = bool((lifted - plus).norm() < 0.1 * (plus - minus).norm())  # also in half precision
-    weight = (plus - minus) / 2 / (probe / probe.square().mean().sqrt())
-    return LinearNorm(weight.float(), centred)
+    probe = _signs(width, generator).to(like)
+    other = torch.randn(width, generator=generator).to(like)
+    with torch.no_grad():
+        plus, twice, minus, lifted, answer = (
+            _answer(module, x) for x in (probe, 2 * probe, -probe, probe + 3, other)
+        )
+    if plus is None or twice is None or minus is None or lifted is None or answer is None:
+        return None
+    near = 1e-3 if torch.finfo(like.dtype).eps < 1e-5 else 0.05
+    size = (plus - minus).norm() / 2
+    if not size > 0 or (twice - plus).norm() > near * size:
+        return None
+    centred = bool((lifted - plus).norm() < 0.1 * size)
+    found = Norm((plus - minus) / 2 * probe.square().mean().sqrt() / probe, (plus + minus) / 2, centred)
+    direct = found.directed(other)
+    spread = (other - other.mean()).square().mean().sqrt() if centred else other.square().mean().sqrt()
+    fits = (answer - found.offset - direct / spread).norm() <= near * (size + found.offset.norm())
+    return found if fits else None
 
 
-def norms_before(lens: Lens, paths: Sequence[str]) -> dict[str, LinearNorm]:
+def _signs(width: int, generator: torch.Generator) -> Tensor:
+    """Ones and minus ones with mean 0, in any order; of an odd width the last three are 1, 1 and -2."""
+    signs = torch.ones(width - 3 * (width % 2))
+    signs[::2] = -1
+    signs = signs[torch.randperm(len(signs), generator=generator)]
+    return torch.cat([signs, torch.tensor([1.0, 1.0, -2.0])]) if width % 2 else signs
+
+
+def _answer(module: nn.Module, x: Tensor) -> Tensor | None:
+    try:
+        answer = module.forward(x)  # not a call: hooks are not for probes
+    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError):
+        return None
+    if not isinstance(answer, Tensor) or answer.shape != x.shape or not bool(answer.isfinite().all()):
+        return None
+    return answer
+
+
+def norms_before(lens: Lens, paths: Sequence[str]) -> dict[str, Norm]:
     """Find the norms whose output layers read as it is.
 
     Args:
@@ -87,7 +127,7 @@ def norms_before(lens: Lens, paths: Sequence[str]) -> dict[str, LinearNorm]:
         The norm before each layer that has one.
     """
     put_out: list[tuple[nn.Module, Tensor]] = []
-    found: dict[str, LinearNorm] = {}
+    found: dict[str, Norm] = {}
 
     def norm_ran(module: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, Tensor):
@@ -95,9 +135,11 @@ def norms_before(lens: Lens, paths: Sequence[str]) -> dict[str, LinearNorm]:
 
     def layer_runs(path: str) -> Any:
         def hook(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-            norm = next((norm for norm, output in put_out if _same(output, arguments[0])), None)
+            read = arguments[0]
+            module = next((module for module, output in put_out if _same(output, read)), None)
+            norm = None if module is None else norm_of(module, read.shape[-1], read)
             if norm is not None:
-                found[path] = linear_part(norm)
+                found[path] = norm
 
         return hook
 

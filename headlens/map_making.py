@@ -63,11 +63,12 @@ def maps_of(lens: Lens, reading: Reading, heads: Sequence[Head]) -> AttentionMap
     found = capture(lens, reading, heads)
     axes = {site.stack: reading.axes(site.stack) for site in found.patterns}
     return AttentionMaps(
-        _title(lens), lens.anatomy.sites, found.patterns, found.numbers, axes, norms=found.norms
+        title_of(lens), lens.anatomy.sites, found.patterns, found.numbers, axes, norms=found.norms
     )
 
 
-def _title(lens: Lens) -> str:
+def title_of(lens: Lens) -> str:
+    """Name a model in titles: what it was loaded from, else its class."""
     if lens.source is None:
         return type(lens.model).__name__
     return Path(lens.source.name).name if Path(lens.source.name).exists() else lens.source.name

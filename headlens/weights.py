@@ -16,7 +16,7 @@ from headlens.factored import Factored
 from headlens.heads import Head, Site
 from headlens.layout import Layout, Places, layouts
 from headlens.lens import Lens
-from headlens.linear_norm import LinearNorm, norms_before
+from headlens.linear_norm import Norm, norms_before
 from headlens.norms import output_matrix
 from headlens.writing import Writing
 
@@ -33,8 +33,8 @@ class Ends:
     """
 
     embedding: Tensor
-    before: LinearNorm | None
-    after: LinearNorm
+    before: Norm | None
+    after: Norm
     unembedding: Tensor
 
 
@@ -90,7 +90,7 @@ class HeadWeights:
         if ends is None:
             return None
         value = self.value if ends.before is None else ends.before.into(self.value)
-        written = ends.after.out_of(self.output)
+        written = ends.after.directed(self.output)
         return Factored(ends.embedding.to(value) @ value, written @ ends.unembedding.to(written).T)
 
     @property

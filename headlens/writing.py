@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headlens.dryrun import run
 from headlens.heads import Site
 from headlens.lens import Lens
-from headlens.linear_norm import LinearNorm, linear_part
+from headlens.linear_norm import Norm, norm_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Writing:
     """
 
     unembedding: Tensor
-    norm: LinearNorm
+    norm: Norm
     outputs: Mapping[Site, nn.Module]
 
     @classmethod
@@ -45,7 +45,8 @@ class Writing:
             norm before it is added (Gemma 3).
         """
         head: Any = lens.model.get_output_embeddings()  # type: ignore[no-untyped-call]
-        norm = _final_norm(lens, head) if isinstance(head, nn.Module) else None
+        module = _final_norm(lens, head) if isinstance(head, nn.Module) else None
+        norm = None if module is None else norm_of(module, head.weight.shape[-1], head.weight.detach())
         # an encoder that feeds a decoder writes to no logits
         silent = "encoder" if len(lens.anatomy.stacks) > 1 else None
         writers = [part for part in lens.anatomy.parts if part.site.stack != silent]
@@ -53,7 +54,7 @@ class Writing:
         if norm is None or not all(paths.values()):
             return None
         outputs = {site: lens.model.get_submodule(path) for site, path in paths.items()}
-        return cls(head.weight.detach().float(), linear_part(norm), outputs)
+        return cls(head.weight.detach().float(), norm, outputs)
 
     def raises(self, site: Site, held: Tensor, token: Tensor) -> Tensor:
         """Measure how much heads raise the logits of tokens by attending to one key alone.
@@ -75,7 +76,7 @@ class Writing:
             alone = held.new_zeros(n_inputs, n_heads, width)
             alone[:, head] = held[:, head]
             written = (module(alone.flatten(1)) - nothing).float()  # [input, model width]
-            logits = self.norm(written) @ self.unembedding.T  # [input, vocabulary]
+            logits = self.norm.directed(written) @ self.unembedding.T  # [input, vocabulary]
             logits = logits - logits.mean(-1, keepdim=True)
             largest = logits.abs().amax(-1).clamp(min=torch.finfo(logits.dtype).tiny)
             raised.append(logits.gather(1, token[:, None])[:, 0] / largest)

@@ -5,10 +5,10 @@ import json
 import numpy as np
 
 from headlens.heads import Head
-from headlens.redundancy.clusters import cluster
-from headlens.redundancy.measuring import Compared
-from headlens.redundancy.plane import layout
-from headlens.redundancy.tables import CLUSTERS, DISTANCES, cluster_table, distance_table
+from headlens.redundancy.likeness.clusters import cluster
+from headlens.redundancy.likeness.measuring import Compared
+from headlens.redundancy.likeness.plane import layout
+from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES, cluster_table, distance_table
 from headlens.report.similar import save_figures
 from headlens.report.tag_map import tags_by_head
 from headlens.tables import write_csv

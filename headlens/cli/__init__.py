@@ -15,8 +15,9 @@ COMMANDS = {
     "classify": "headlens.cli.classify",
     "compare": "headlens.cli.compare",
     "ablate": "headlens.cli.ablate",
-    "prune": "headlens.cli.prune",
     "similar": "headlens.cli.similar",
+    "contributions": "headlens.cli.contributions",
+    "prune": "headlens.cli.prune",
     "report": "headlens.cli.report",
     "demo": "headlens.cli.demo",
 }

@@ -10,7 +10,7 @@ import click
 from headlens.cli.options import ModelOptions, model_options
 
 if TYPE_CHECKING:
-    from headlens.redundancy.similar import Similarity
+    from headlens.redundancy.likeness.similar import Similarity
 
 
 @click.command(
@@ -69,7 +69,7 @@ def command(
     from headlens import runs
     from headlens.classification import read_corpus
     from headlens.passes import Reading
-    from headlens.redundancy.similar import Options, similar
+    from headlens.redundancy.likeness.similar import Options, similar
     from headlens.report.page.write import write_report
 
     clock = runs.Clock.start()
@@ -99,7 +99,7 @@ def command(
 def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
     """Write the tables, the figures and the record of a run."""
     from headlens import runs, tables
-    from headlens.redundancy.tables import CLUSTERS, DISTANCES
+    from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES
     from headlens.report.similar import save_figures
 
     tables.write_csv(found.distances, out / "distances.csv", DISTANCES)
@@ -110,7 +110,7 @@ def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
 
 def summary(found: Similarity) -> str:
     """Say in a few lines how the heads cluster, and which are closest."""
-    from headlens.redundancy.findings import findings
+    from headlens.redundancy.likeness.findings import findings
 
     lines = [str(line) for line in findings(found.distances, found.clusters, found.facts["stacks"])]
     read, corpus = found.facts["inputs"]["sentences"], found.facts["corpus"]

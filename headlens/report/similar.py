@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from headlens.redundancy.tables import has_several, matrix_of
+from headlens.redundancy.likeness.tables import has_several, matrix_of
 from headlens.report.figures import InchFigure, save_drawn
 from headlens.report.similar_map import clustermap_figure
 from headlens.report.similar_plane import embedding_figure
@@ -21,8 +21,8 @@ def draw_all(
     """Draw the figures of every stack that has two heads or more.
 
     Args:
-        distances: columns as in `headlens.redundancy.tables.DISTANCES`.
-        clusters: columns as in `headlens.redundancy.tables.CLUSTERS`.
+        distances: columns as in `headlens.redundancy.likeness.tables.DISTANCES`.
+        clusters: columns as in `headlens.redundancy.likeness.tables.CLUSTERS`.
         model: its name or path, for the titles; its folders are left out.
 
     Yields:
@@ -45,8 +45,8 @@ def save_figures(distances: pd.DataFrame, clusters: pd.DataFrame, out: Path, mod
     """Write every figure, as PNG and as SVG with its text as text.
 
     Args:
-        distances: columns as in `headlens.redundancy.tables.DISTANCES`.
-        clusters: columns as in `headlens.redundancy.tables.CLUSTERS`.
+        distances: columns as in `headlens.redundancy.likeness.tables.DISTANCES`.
+        clusters: columns as in `headlens.redundancy.likeness.tables.CLUSTERS`.
         out: the run directory.
         model: its name or path, for the titles; its folders are left out.
 

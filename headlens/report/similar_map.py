@@ -15,9 +15,9 @@ from matplotlib.colors import Normalize, to_rgb
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from headlens.redundancy.clusters import leaves, tree
-from headlens.redundancy.divergence import LARGEST
-from headlens.redundancy.tables import names_of
+from headlens.redundancy.likeness.clusters import leaves, tree
+from headlens.redundancy.likeness.divergence import LARGEST
+from headlens.redundancy.likeness.tables import names_of
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import text_size
 from headlens.report.links import link_rows
@@ -41,7 +41,7 @@ def clustermap_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.redundancy.tables.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.redundancy.likeness.tables.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 

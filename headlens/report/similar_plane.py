@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from headlens.redundancy.plane import faithfulness
-from headlens.redundancy.tables import names_of
+from headlens.redundancy.likeness.plane import faithfulness
+from headlens.redundancy.likeness.tables import names_of
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import POINTS, text_size
 from headlens.report.links import link_points
@@ -37,7 +37,7 @@ def embedding_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.redundancy.tables.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.redundancy.likeness.tables.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 

@@ -9,10 +9,10 @@ import headlens
 import toys
 from handmade import item
 from headlens.passes import Reading
-from headlens.redundancy import cka
-from headlens.redundancy.cka import linear_cka
-from headlens.redundancy.measuring import compare_heads
-from headlens.redundancy.outputs import Sample, by_head, written
+from headlens.redundancy.likeness import cka
+from headlens.redundancy.likeness.cka import linear_cka
+from headlens.redundancy.likeness.measuring import compare_heads
+from headlens.redundancy.likeness.outputs import Sample, by_head, written
 from headlens.text.batches import make_batches
 
 
@@ -113,11 +113,11 @@ def test_the_sample_is_evenly_spread_and_small(monkeypatch):
     lens = toys.family("bert")
     heads = by_head(lens.anatomy.sites, lens.anatomy.heads)
     made = items((30, 30, 30))
-    monkeypatch.setattr("headlens.redundancy.outputs.MOST_TOKENS", 9)
+    monkeypatch.setattr("headlens.redundancy.likeness.outputs.MOST_TOKENS", 9)
     sample = Sample(made, heads)
     assert sample.n_tokens == 9
     assert [[p for _, p in sample._wanted[id(one)]] for one in made] == [[5, 15, 25]] * 3
-    monkeypatch.setattr("headlens.redundancy.outputs.BYTES", 4 * 64 * 5)  # 8 heads of width 8
+    monkeypatch.setattr("headlens.redundancy.likeness.outputs.BYTES", 4 * 64 * 5)  # 8 heads of width 8
     assert Sample(made, heads).n_tokens == 5
 
 
@@ -128,7 +128,8 @@ def test_a_head_that_writes_nothing_and_a_layer_that_is_not_plain():
         value.weight[8:16] = 0  # head 1: its bias alone, the same at every token
 
     class Wrapped(torch.nn.Linear):
-        pass
+        def forward(self, x):
+            return super().forward(x).round(decimals=1)
 
     lens.model.base_model.encoder.layer[1].attention.output.dense.__class__ = Wrapped
     heads = by_head(lens.anatomy.sites, lens.anatomy.heads)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from headlens.redundancy.clusters import cluster, leaves
-from headlens.redundancy.plane import faithfulness, layout
+from headlens.redundancy.likeness.clusters import cluster, leaves
+from headlens.redundancy.likeness.plane import faithfulness, layout
 
 
 def of_points(points):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.redundancy.findings import findings
-from headlens.redundancy.tables import CLUSTERS, DISTANCES, has_several, names_of
+from headlens.redundancy.likeness.findings import findings
+from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES, has_several, names_of
 from headlens.report.page.files import at, read_table
 from headlens.report.page.parts import MOST, Column, Evidence, Section, Table
 from headlens.report.page.words import Place

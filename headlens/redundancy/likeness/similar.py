@@ -15,11 +15,11 @@ from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.opening import load
 from headlens.passes import Reading, because
-from headlens.redundancy.clusters import Clusters, cluster
-from headlens.redundancy.measuring import Compared, compare_heads
-from headlens.redundancy.outputs import by_head
-from headlens.redundancy.plane import faithfulness, layout
-from headlens.redundancy.tables import cluster_table, distance_table
+from headlens.redundancy.likeness.clusters import Clusters, cluster
+from headlens.redundancy.likeness.measuring import Compared, compare_heads
+from headlens.redundancy.likeness.outputs import by_head
+from headlens.redundancy.likeness.plane import faithfulness, layout
+from headlens.redundancy.likeness.tables import cluster_table, distance_table
 from headlens.text.corpus import Corpus
 from headlens.text.inputs import Inputs, sentence_inputs
 
@@ -70,9 +70,9 @@ def similar(
     `js` is the Jensen-Shannon divergence of two heads' rows of attention in nats (0: the same, ln 2: no key
     in common), the mean over all real queries that may see two keys or more; `cka` is the linear CKA of what
     they write after W_O (Kornblith et al. 2019; it misleads where tokens are few, see
-    `headlens.redundancy.cka.linear_cka`). Rows are scaled to sum to 1 first: where a model has sinks, what
-    they take is not compared. A small distance says that two heads look at the same on these texts, not that
-    the model can do without one of them.
+    `cka.linear_cka`). Rows are scaled to sum to 1 first: where a model has sinks, what they take is not
+    compared. A small distance says that two heads look at the same on these texts, not that the model can do
+    without one of them.
 
     Args:
         lens: a model under the lens, or what `headlens.load` takes.

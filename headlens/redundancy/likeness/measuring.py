@@ -16,10 +16,10 @@ from headlens.heads import Head, Site
 from headlens.lens import Lens
 from headlens.limits import takes_positions
 from headlens.passes import Reading, pad_id
-from headlens.redundancy.cka import linear_cka
-from headlens.redundancy.divergence import add_pairs, mean_divergence
-from headlens.redundancy.outputs import Sample, written
-from headlens.redundancy.patterns import Patterns, spans
+from headlens.redundancy.likeness.cka import linear_cka
+from headlens.redundancy.likeness.divergence import add_pairs, mean_divergence
+from headlens.redundancy.likeness.outputs import Sample, written
+from headlens.redundancy.likeness.patterns import Patterns, spans
 from headlens.text.batches import Batch, make_batches
 from headlens.text.inputs import Item
 from headlens.text.targets import start_id

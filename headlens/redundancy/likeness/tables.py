@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from headlens.heads import Head
-from headlens.redundancy.clusters import Clusters
-from headlens.redundancy.measuring import Array, Compared
+from headlens.redundancy.likeness.clusters import Clusters
+from headlens.redundancy.likeness.measuring import Array, Compared
 from headlens.report.links import link_name
 
 DISTANCES = ["stack_a", "layer_a", "head_a", "stack_b", "layer_b", "head_b", "js", "cka"]

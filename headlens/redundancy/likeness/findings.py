@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from headlens.redundancy.divergence import LARGEST
-from headlens.redundancy.tables import has_several, names_of
+from headlens.redundancy.likeness.divergence import LARGEST
+from headlens.redundancy.likeness.tables import has_several, names_of
 from headlens.report.similar_looks import sizes_told
 
 TWIN = 0.05  # nats: heads nearer than this look at nearly the same
@@ -27,8 +27,8 @@ def findings(
     """Say how heads fall into clusters, which look most alike, and which write most alike.
 
     Args:
-        distances: columns as in `headlens.redundancy.tables.DISTANCES`.
-        clusters: columns as in `headlens.redundancy.tables.CLUSTERS`.
+        distances: columns as in `headlens.redundancy.likeness.tables.DISTANCES`.
+        clusters: columns as in `headlens.redundancy.likeness.tables.CLUSTERS`.
         stacks: what `run.json` says of each stack.
         link: what writes the name of a head.
 

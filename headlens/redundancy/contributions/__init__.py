@@ -1,0 +1,1 @@
+"""What each head writes for one input, its share of what its layer writes, and its effect on a logit."""
