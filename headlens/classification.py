@@ -107,9 +107,11 @@ def classify(
     sources, settings = sources or Sources(), settings or Settings()
     context = Context(lens, corpus, sources.relations, sources.frequencies, settings.seed)
     scorers = [SCORERS[tag].make(context) for tag in _possible(corpus, tags)]
-    tallies, inputs = _run(context, scorers, reading or Reading(), _written(context, scorers, sources))
+    reading = reading or Reading()
+    tallies, inputs = _run(context, scorers, reading, _written(context, scorers, sources))
     scores = score_table(tallies, in_force, settings)
     facts = {
+        "lens": "norms" if reading.norms else "weights",
         "corpus": corpus_facts(corpus),
         "inputs": _input_facts(corpus, inputs, tallies),
         "margins": in_force,

@@ -10,6 +10,7 @@ from tqdm import tqdm
 from headlens.errors import CorpusError, InputError
 from headlens.lens import Lens
 from headlens.limits import longest_input, takes_positions
+from headlens.norm_lens import NormLens
 from headlens.reading import Reader
 from headlens.scorers.base import Context, Scorer
 from headlens.tally import Tally
@@ -39,6 +40,7 @@ class Reading:
         block_size: queries per block; by default as many as keep a block under 64 MiB.
         pad_left: pad on the left instead of on the right.
         quiet: show no progress bar.
+        norms: look at shares of norms instead of weights, see `headlens.norm_lens`.
     """
 
     batch_size: int | None = None
@@ -46,6 +48,15 @@ class Reading:
     block_size: int | None = None
     pad_left: bool = False
     quiet: bool = True
+    norms: bool = False
+
+    def through(self, lens: Lens) -> NormLens | None:
+        """Find what blocks pass before scorers see them.
+
+        Raises:
+            InputError: norms were asked for, and the model does not show the values that it reads.
+        """
+        return NormLens(lens) if self.norms else None
 
     def longest(self, lens: Lens, kind: str) -> int:
         """Find the longest input of a kind, in tokens.
@@ -80,6 +91,7 @@ def run_passes(
         InputError: longer inputs were asked for than the model takes.
     """
     lens = context.lens
+    through = reading.through(lens)
     found: dict[Scorer, Tally] = {}
     inputs: dict[str, Inputs] = {}
     for kind in dict.fromkeys(scorer.reads for scorer in scorers):
@@ -90,7 +102,7 @@ def run_passes(
                 f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
                 "Allow longer inputs with --max-length, or give another corpus.",
             )
-        reader = Reader(mine, lens.anatomy.sites, made.n_units)
+        reader = Reader(mine, lens.anatomy.sites, made.n_units, through)
         batches = make_batches(
             made.items, pad_id(lens), reading.batch_size, reading.pad_left, takes_positions(lens)
         )

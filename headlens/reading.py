@@ -22,12 +22,20 @@ class Reader:
         scorers: who is shown.
         sites: where to look.
         n_units: number of units of the corpus.
+        through: what every block passes before it is shown, `headlens.norm_lens` say.
     """
 
-    def __init__(self, scorers: Sequence[Scorer], sites: Sequence[Site], n_units: int) -> None:
+    def __init__(
+        self,
+        scorers: Sequence[Scorer],
+        sites: Sequence[Site],
+        n_units: int,
+        through: Callable[[Site, Block], Block] | None = None,
+    ) -> None:
         self._scorers = scorers
         self._sites = tuple(sites)
         self._n_units = n_units
+        self._through = through
         self._tallies: dict[Scorer, Tally] = {}
         self._words: dict[Site, Tensor] = {}
 
@@ -76,6 +84,7 @@ class Reader:
 
     def see(self, site: Site, block: Block, batch: Batch) -> None:
         """Show a block of one site to the scorers."""
+        block = block if self._through is None else self._through(site, block)
         tokens = TokenView(site, block, batch)
         words = None
         if any(scorer.level == "words" for scorer in self._scorers):

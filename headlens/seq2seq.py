@@ -17,6 +17,7 @@ from headlens.attention import Block
 from headlens.errors import CorpusError
 from headlens.heads import Site
 from headlens.lens import Lens
+from headlens.norm_lens import NormLens
 from headlens.passes import MAKERS, Reading, because, pad_id
 from headlens.reading import Reader
 from headlens.scorers.base import Context, Scorer
@@ -91,6 +92,7 @@ def run_pairs(
         CorpusError: nothing of the corpus can be used.
     """
     lens = context.lens
+    through = reading.through(lens)
     by_stack = {stack: list(scorers) for stack in lens.anatomy.stacks}
     if written is not None:
         own = {scorer.tag: scorer for scorer in written.scorers}
@@ -105,7 +107,7 @@ def run_pairs(
                 "Allow longer inputs with --max-length, or give another corpus.",
             )
         pairs = _pairs(lens, kind, made, written, reading)
-        readers = _readers(lens, by_stack, kind, made.n_units, pairs[0][1] is not None)
+        readers = _readers(lens, by_stack, (kind, made), pairs[0][1] is not None, through)
         with tqdm(total=len(pairs), desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet) as bar:
             for batch in _batches(pairs, reading.batch_size):
                 _show(lens, readers, batch, reading.block_size)
@@ -141,14 +143,19 @@ def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: 
 
 
 def _readers(
-    lens: Lens, by_stack: Mapping[str, Sequence[Scorer]], kind: str, n_units: int, paired: bool
+    lens: Lens,
+    by_stack: Mapping[str, Sequence[Scorer]],
+    made: tuple[str, Inputs],
+    paired: bool,
+    through: NormLens | None,
 ) -> dict[str, Reader]:
+    kind, inputs = made
     readers = {}
     for stack, scorers in by_stack.items():
         mine = [scorer for scorer in scorers if stack in scorer.stacks and scorer.reads == kind]
         if mine and (paired or stack == "encoder"):
             sites = [site for site in lens.anatomy.sites if site.stack == stack]
-            readers[stack] = Reader(mine, sites, n_units)
+            readers[stack] = Reader(mine, sites, inputs.n_units, through)
     return readers
 
 

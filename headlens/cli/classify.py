@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 )
 @click.option("--tags", help="Which tags to look for, joined by commas.  [default: all the corpus allows]")
 @click.option(
+    "--lens",
+    "measure",
+    type=click.Choice(["weights", "norms"]),
+    default="weights",
+    show_default=True,
+    help="norms: score what keys hand over, |weight x f(key)|, rows scaled to 1 (Kobayashi et al. 2020).",
+)
+@click.option(
     "--relations",
     type=click.Path(path_type=Path),
     help="Related words for semantic heads, two to a line with a tab between.  [default: the nearest "
@@ -67,6 +75,7 @@ def command(
     corpora: tuple[Path, ...],
     parser: str | None,
     tags: str | None,
+    measure: str,
     relations: Path | None,
     frequencies: Path | None,
     targets: Path | None,
@@ -105,7 +114,9 @@ def command(
         wanted,
         margins=shares,
         settings=Settings(min_n=min_n, seed=options.seed),
-        reading=Reading(options.batch_size, options.max_length, block_size, quiet=options.quiet),
+        reading=Reading(
+            options.batch_size, options.max_length, block_size, quiet=options.quiet, norms=measure == "norms"
+        ),
         sources=Sources(relations, frequencies, targets),
     )
     said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
@@ -158,6 +169,8 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     if read.keys() == {"repeats"}:
         where = f"{read['repeats']['read']} inputs of repeated random tokens"
     lines.append(f"of {len(lens.anatomy.heads)} heads, on {where}. Layers and heads count from 0.")
+    if found.facts["lens"] == "norms":
+        lines.append("Scores are shares of norms, weight times what the key hands over, not of weights.")
     lines += [f"The {stack} stack was not scored: give --targets." for stack in unscored_stacks(scores)]
     return "\n".join(lines)
 

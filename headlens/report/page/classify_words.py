@@ -58,6 +58,11 @@ def notes(run: Mapping[str, Any]) -> list[str]:
     found = [str(note) for note in at(run, "notes", default=())]
     if at(run, "options", "corpora") == [] and at(run, "corpus", "files"):
         found.append("These are results for the small English sample of headlens: no --corpus was given.")
+    if at(run, "lens") == "norms":
+        found.append(
+            "Scores are shares of norms, not of weights: each weight times the length of what the key hands "
+            "over, rows scaled to add up to 1 (Kobayashi et al. 2020). Examples show weights."
+        )
     if parser := at(run, "corpus", "parser"):
         found.append(f"Trees are silver: a parse by {parser}, not checked by people.")
     if missing := at(run, "model", "missing_weights", default=()):
