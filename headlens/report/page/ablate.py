@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from headlens.findings import CONTROL
-from headlens.report.page.ablate_words import findings, notes, unmeasured
+from headlens.report.page.ablate_notes import notes, unmeasured
+from headlens.report.page.ablate_words import findings
 from headlens.report.page.ablation_run import Ablation, read_ablation
 from headlens.report.page.files import at
 from headlens.report.page.parts import Column, Evidence, Section, Table

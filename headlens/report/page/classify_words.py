@@ -11,8 +11,9 @@ from markupsafe import Markup
 from headlens.findings import clearest, unscored_stacks, was_tested
 from headlens.report.definitions import BEST_OF_SEVERAL, NO_BASELINE, TAGS, measure_words
 from headlens.report.page.files import at
-from headlens.report.page.words import Place, chip, counted, percent, points
+from headlens.report.page.words import Place, chip, percent, points
 from headlens.text.display import visible
+from headlens.wording import counted
 
 
 def findings(

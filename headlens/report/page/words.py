@@ -75,16 +75,6 @@ def points(low: float, high: float) -> str:
     return f"{100 * low:+.{decimals}f} to {100 * high:+.{decimals}f} points"
 
 
-def interval(low: float, high: float) -> str:
-    """Write an interval of a change."""
-    return f"{low:+.4f} to {high:+.4f}"
-
-
-def counted(count: int, one: str) -> str:
-    """Write a number with what it counts: ``1 head``, ``2 heads``."""
-    return f"{count:,} {one}{'s' * (count != 1)}"
-
-
 def term_id(key: str) -> str:
     """Name the place of a definition, by its key: a name that an address can hold, whatever the key."""
     return "def-" + re.sub(r"[^a-z0-9-]", lambda found: f"_{ord(found[0]):x}_", key)
