@@ -97,7 +97,7 @@ def command(
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
         if ending == ".html":
-            marks = read_marks(runs, lens.anatomy.heads)
+            marks = read_marks(runs, lens)
             maps.to_html(out, marks, **_start(words, drop_special, measure))
         else:
             maps = maps.to_norms() if measure == "norms" else maps
