@@ -75,6 +75,12 @@ def points(low: float, high: float) -> str:
     return f"{100 * low:+.{decimals}f} to {100 * high:+.{decimals}f} points"
 
 
+def only_stack(stacks: Iterable[str]) -> str:
+    """Name the stack that all heads are in; nothing where there are several, or none."""
+    found = set(stacks)
+    return found.pop() if len(found) == 1 else ""
+
+
 def term_id(key: str) -> str:
     """Name the place of a definition, by its key: a name that an address can hold, whatever the key."""
     return "def-" + re.sub(r"[^a-z0-9-]", lambda found: f"_{ord(found[0]):x}_", key)
