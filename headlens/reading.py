@@ -10,6 +10,7 @@ from torch import Tensor
 from headlens.attention import Block
 from headlens.heads import Site
 from headlens.lens import Lens
+from headlens.numeric import check_numbers
 from headlens.scorers.base import Scorer, TokenView, WordView
 from headlens.tally import Tally
 from headlens.text.batches import Batch
@@ -77,6 +78,7 @@ class Reader:
     def see(self, site: Site, block: Block, batch: Batch) -> None:
         """Show a block of one site to the scorers."""
         tokens = TokenView(site, block, batch)
+        check_numbers(site, block.pattern, tokens.counted)
         words = None
         if any(scorer.level == "words" for scorer in self._scorers):
             self._gather(site, block, batch)
