@@ -132,11 +132,10 @@ def _held(best: Any, tag: str) -> tuple[str, str]:
         score, ends = level(best.score, best.ci_low, best.ci_high) if known else (percent(best.score), "")
         return f"{score} of what it could be", f"95 % interval {ends}" if known else "no interval"
     which = "the best baseline" if tag in BEST_OF_SEVERAL else "the baseline"
-    against = (
-        f"against {percent(best.baseline)} for {which}" if best.baseline == best.baseline else "no baseline"
-    )
+    held = not math.isnan(best.baseline)
+    against = f" against {percent(best.baseline)} for {which}" if held else ", no baseline"
     proof = f"95 % interval of the difference {points(best.ci_low, best.ci_high)}" if known else "no interval"
-    return f"{percent(best.score)}{',' * (against == 'no baseline')} {against}", proof
+    return f"{percent(best.score)}{against}", proof
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:
