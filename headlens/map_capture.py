@@ -13,6 +13,7 @@ from headlens.errors import InputError
 from headlens.heads import Head, Site
 from headlens.lens import Lens
 from headlens.norms import handed_over
+from headlens.numeric import check_numbers, not_numbers
 from headlens.text.reading import Reading
 
 MAX_BYTES = 4 * 2**30  # more than this is refused before the model runs
@@ -47,6 +48,7 @@ def capture(lens: Lens, reading: Reading, heads: Sequence[Head]) -> Captured:
 
     Raises:
         InputError: they would take more than `MAX_BYTES`.
+        ModelError: some weight is not a number.
     """
     chosen = set(heads)
     wanted = {site: tuple(h.head for h in site.heads if h in chosen) for site in lens.anatomy.sites}
@@ -57,12 +59,16 @@ def capture(lens: Lens, reading: Reading, heads: Sequence[Head]) -> Captured:
     norms: dict[Site, Tensor] = {}
 
     def keep(site: Site, block: Block) -> None:
+        check_numbers(site, block.pattern)
         numbers = list(wanted[site])
         weights = block.pattern[0, numbers].float().cpu()  # [head, start:stop, keys in sight]
         parts[site].append(torch.nn.functional.pad(weights, (0, block.n_keys - weights.shape[-1])))
         if block.stop == block.n_queries and block.values is not None and outputs[site]:
             output = lens.model.get_submodule(outputs[site])
             norms[site] = handed_over(output, block.values[0], site.n_heads)[numbers].cpu()
+            bad = ~torch.isfinite(norms[site]).all(-1)
+            if bool(bad.any()):
+                raise not_numbers(Head(site.stack, site.layer, numbers[int(bad.int().argmax())]), "values")
 
     with torch.no_grad(), lens.observe(keep, list(wanted)):
         lens.run(reading.inputs)

@@ -10,6 +10,7 @@ from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.map_capture import capture
 from headlens.maps import AttentionMaps, Heads
+from headlens.text.broken import mended
 from headlens.text.reading import Reading, read
 
 
@@ -23,6 +24,8 @@ def attention_maps(
     max_length: int | None = None,
 ) -> AttentionMaps:
     """Compute the attention of one input.
+
+    What is no character (half of a surrogate pair) becomes U+FFFD, with a warning.
 
     Args:
         lens: the model and its tokenizer.
@@ -41,6 +44,7 @@ def attention_maps(
         SelectorError: a head does not exist.
     """
     chosen = lens.anatomy.heads if heads is None else lens.anatomy.select(heads)
+    text, (pair, target) = mended(text, pair, target)
     reading = read(lens, text, pair, target, max_length)
     read_as = text + (f" | {pair}" if pair else "") + (f" \u2192 {target}" if target else "")
     return replace(maps_of(lens, reading, chosen), text=read_as)

@@ -10,6 +10,7 @@ from torch import Tensor
 from headlens.attention import Block
 from headlens.heads import Site
 from headlens.lens import Lens
+from headlens.numeric import check_numbers
 from headlens.scorers.base import Scorer, TokenView, WordView
 from headlens.tally import Tally
 from headlens.text.batches import Batch
@@ -86,6 +87,7 @@ class Reader:
         """Show a block of one site to the scorers."""
         block = block if self._through is None else self._through(site, block)
         tokens = TokenView(site, block, batch)
+        check_numbers(site, block.pattern, tokens.counted)
         words = None
         if any(scorer.level == "words" for scorer in self._scorers):
             self._gather(site, block, batch)

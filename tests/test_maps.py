@@ -315,3 +315,32 @@ def test_maps_are_frozen():
     maps = toys.random_maps(["a"])
     with pytest.raises(dataclasses.FrozenInstanceError):
         maps.model = "x"
+
+
+@pytest.mark.parametrize(("text", "shown"), [("a\ud800b", "a\ufffdb"), ("caf\udce9", "caf\ufffd")])
+def test_what_is_no_character_is_replaced_with_one_warning(text, shown):
+    with pytest.warns(UserWarning, match=r"1 sign that is no character .* replaced by U\+FFFD") as warned:
+        maps = toys.minilm().attention(text)
+    assert len(warned) == 1
+    assert maps.text == shown
+    with pytest.warns(UserWarning, match="3 signs that are no characters") as warned:
+        maps = toys.minilm().attention(f"a {text}", f"{text} \udcff")
+    assert len(warned) == 1
+    assert maps.text == f"a {shown} | {shown} \ufffd"
+    assert "" not in maps.tokens
+
+
+def test_a_target_that_is_no_text_and_the_halves_of_a_character():
+    lens = toys.family("t5")
+    with pytest.warns(UserWarning, match="1 sign that is no character"):
+        assert lens.attention(toys.SOURCE, target="der\ud800").text.endswith("der\ufffd")
+    assert toys.minilm().attention("\ud83d\ude00 \ufffd").text == "\U0001f600 \ufffd"
+
+
+def test_a_reference_text_that_is_no_text():
+    lens = toys.minilm()
+    with (
+        pytest.warns(UserWarning, match="1 sign that is no character"),
+        lens.ablate("0.0", "mean", ["a\ud800"]),
+    ):
+        pass

@@ -99,6 +99,8 @@ def _facts(
         "benchmark": {"name": benchmark.name, **benchmark.facts},
         "baseline": {metric.name: float(metric.value(baseline)) for metric in benchmark.metrics},
         "larger_is_better": {metric.name: metric.larger_is_better for metric in benchmark.metrics},
+        "heads_in_question": len(study.heads),
+        "heads_of_model": study.of_model,
         "conditions": len(study.conditions),
         "conditions_reused": measuring.reused,
         "resamples": RESAMPLES,

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -15,10 +16,13 @@ from headlens.ablation.prefix import Prefix
 from headlens.ablation.reference import Reference, gather
 from headlens.ablation.replay import NOTHING
 from headlens.ablation.units import Units
+from headlens.attention import Block
 from headlens.benchmarks.base import Benchmark, Differentiable
 from headlens.benchmarks.metrics import Array
-from headlens.heads import Head
+from headlens.errors import ModelError
+from headlens.heads import Head, Site
 from headlens.lens import Lens
+from headlens.numeric import REMEDY, broken_parameter, check_numbers
 
 BASELINE = "baseline"
 
@@ -67,6 +71,9 @@ class Measuring:
 
         Returns:
             Per-example values [example, column].
+
+        Raises:
+            ModelError: the model computes with NaN.
         """
         return self._of(BASELINE, ())
 
@@ -137,7 +144,21 @@ class Measuring:
     def _clean(self) -> Array:
         self._recorded = True
         with self._prefix.record(), self._lens.ablate(()):
-            return self.benchmark.measure(self._lens)
+            values = self.benchmark.measure(self._lens)
+        if np.isnan(values).any():
+            self._check_numbers()
+        return values
+
+    def _check_numbers(self) -> None:
+        """Refuse a model that computes with NaN; a metric can be undefined for other reasons, too."""
+        if broken := broken_parameter(self._lens.model.named_parameters()):
+            raise ModelError(f"The model's weight {broken} holds NaN or an infinite number.", REMEDY)
+
+        def see(site: Site, block: Block) -> None:
+            check_numbers(site, block.pattern, block.visible.any(-1)[:, 0].expand(len(block.pattern), -1))
+
+        with self._lens.observe(see):
+            show(self.benchmark, self._lens)
 
     def _gathered(self) -> Reference:
         stacks = self.benchmark.stacks

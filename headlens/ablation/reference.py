@@ -16,6 +16,7 @@ from headlens.attention import Seam
 from headlens.errors import InputError
 from headlens.given import Given
 from headlens.heads import Head, Site
+from headlens.text.broken import mended
 
 if TYPE_CHECKING:
     from headlens.lens import Lens
@@ -126,6 +127,7 @@ def of_texts(lens: Lens, texts: Sequence[str], heads: Sequence[Head], seed: int 
             "Expected several texts as reference, and a lens with a tokenizer.",
             "Write reference=[text, text, ...].",
         )
+    texts = [mended(text)[0] for text in texts]
     places = {(head.stack, head.layer) for head in heads}
     sites = [site for site in lens.anatomy.sites if (site.stack, site.layer) in places]
 

@@ -168,8 +168,8 @@ def notes(baseline: Array, measured: Mapping[str, Array]) -> tuple[str, ...]:
         return ()
     return (
         f"None of the {len(measured)} ablations changed anything: every example came out as without it. "
-        "Either these heads do nothing, or the model does not take the ablation; "
-        "`headlens check MODEL` tells which.",
+        "Either these heads do nothing, or the model does not take the ablation: if taking out whole layers "
+        "(--sweep layer) changes nothing either, believe none of these numbers.",
     )
 
 

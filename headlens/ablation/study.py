@@ -27,6 +27,7 @@ class Study:
         estimated_on: how many examples they rest on, in words.
         measured_examples: numbers of the examples that conditions are measured on, where not all are.
         heads: the heads in question.
+        of_model: how many heads the whole model has.
         tests: how many conditions were in question; more than there are where heads were screened.
     """
 
@@ -35,6 +36,7 @@ class Study:
     found: tuple[Estimate, ...]
     estimated_on: str
     heads: tuple[Head, ...]
+    of_model: int
     tests: int
     measured_examples: tuple[int, ...] = ()
 
@@ -74,9 +76,8 @@ def study(
     conditions = tuple(SWEEPS[plan.sweep](replace(choice, heads=chosen)))
     tests = sum(not one.control_of for one in conditions)
     said = f"all {benchmark.facts['examples']} examples"
-    return Study(
-        benchmark, conditions, tuple(found), said, heads, max(tests, len(heads) if plan.screen else 0)
-    )
+    tests = max(tests, len(heads) if plan.screen else 0)
+    return Study(benchmark, conditions, tuple(found), said, heads, len(lens.anatomy.heads), tests)
 
 
 def _by_halves(lens: Lens, benchmark: Benchmark, choice: Choice, plan: Plan, units: Units | None) -> Study:
@@ -88,7 +89,8 @@ def _by_halves(lens: Lens, benchmark: Benchmark, choice: Choice, plan: Plan, uni
     conditions = tuple(SWEEPS[plan.sweep](choice))
     said = f"a random half, {first.facts['examples']} examples, and measured on the other"
     tests = sum(not one.control_of for one in conditions)
-    return Study(second, conditions, tuple(found), said, choice.heads, tests, tuple(numbers[1]))
+    of_model = len(lens.anatomy.heads)
+    return Study(second, conditions, tuple(found), said, choice.heads, of_model, tests, tuple(numbers[1]))
 
 
 def _screened(found: Estimate, most: int) -> tuple[Head, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from pathlib import Path
@@ -88,16 +89,16 @@ def command(
     if width is not None and ending in (".html", ".csv"):
         raise click.BadParameter("only pictures have one: --out FILE.png", param_hint="--width")
     if text == "-":
-        text = sys.stdin.read()
+        text = _typed()
     lens = options.load(model)
     from headlens.map_making import attention_maps
     from headlens.report.marks import read_marks
 
-    maps = attention_maps(lens, text, pair, target, heads=heads, max_length=options.max_length)
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
+        maps = attention_maps(lens, text, pair, target, heads=heads, max_length=options.max_length)
         if ending == ".html":
-            marks = read_marks(runs, lens.anatomy.heads)
+            marks = read_marks(runs, lens)
             maps.to_html(out, marks, **_start(words, drop_special, measure))
         else:
             maps = maps.to_norms() if measure == "norms" else maps
@@ -108,6 +109,13 @@ def command(
         click.echo(f"Warning: {message}", err=True)
     count, unit = len(maps.heads), "words" if maps.by_words else "tokens"
     click.echo(f"Wrote {Path(out)}: {count} head{'s' * (count != 1)} over {len(maps.tokens)} {unit}.")
+
+
+def _typed() -> str:
+    """Read standard input; a byte that is no text of its encoding becomes a sign that stands for it."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return sys.stdin.read()
 
 
 def _start(words: bool, drop_special: bool, measure: str) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from headlens.report.ablation_words import (
     BETTER,
     WORSE,
     better_when,
-    counted,
     measured_on,
     ticks_within,
 )
+from headlens.report.claims import can_go
 from headlens.report.figures import InchFigure
 from headlens.report.pages import INSIDE, TWO_COLUMNS, page
 from headlens.report.parts import MARGIN, label
+from headlens.wording import per_cent
 
 LEFT, HIGH, ABOVE, BELOW, KEY_LINE = 0.68, 2.7, 0.4, 0.38, 0.155  # inches
 
@@ -46,19 +47,17 @@ def pruning_figure(sweep: Sweep) -> InchFigure:
         f"{estimated}What can go ends before the first significant loss, also where a later step happens to "
         f"be insignificant. {measured_on(sweep)}"
     )
-    figure, top = page(
-        _finding(rows, share, n_heads, order), caption, (TWO_COLUMNS, key + ABOVE + HIGH + BELOW)
-    )
+    title = f"{can_go(rows, share, _of_model(sweep, n_heads))}, {order}"
+    figure, top = page(title, caption, (TWO_COLUMNS, key + ABOVE + HIGH + BELOW))
     axes = figure.place(MARGIN + LEFT, top + key + ABOVE, INSIDE - LEFT, HIGH)
     start = float(rows["baseline"].iloc[0])
     axes.axhline(start, color="black", linewidth=0.8, linestyle=(0, (4, 2)), label="baseline, all heads kept")
     if len(sweep.controls):
         _band(axes, sweep, start, n_heads, "random orders" if method == "random" else "random sets")
     _steps(axes, rows, n_heads, order)
-    axes.axvline(
-        share, color=BETTER, linewidth=1.0, linestyle=":",
-        label=f"largest share without a significant loss: {share:.0%}",
-    )  # fmt: skip
+    which = f" of these {n_heads:,}" * (_of_model(sweep, n_heads) != n_heads)
+    largest = f"largest share{which} without a significant loss: {per_cent(share)}%"
+    axes.axvline(share, color=BETTER, linewidth=1.0, linestyle=":", label=largest)
     _frame(figure, axes, sweep, n_heads)
     _key(figure, axes, top)
     return figure
@@ -115,7 +114,10 @@ def _frame(figure: InchFigure, axes: Axes, sweep: Sweep, n_heads: int) -> None:
     ticks = np.linspace(0, 1, 11)
     axes.set_xlim(-0.02, 1.02)
     axes.set_xticks(ticks, [f"{tick:.0%}" for tick in ticks], fontsize=7, **figure.style)
-    axes.set_xlabel("share of the heads removed", fontsize=8, labelpad=2, **figure.style)
+    of_model = _of_model(sweep, n_heads)
+    chosen = of_model != n_heads
+    which = f"{n_heads:,} heads in question" if chosen else "heads"
+    axes.set_xlabel(f"share of the {which} removed", fontsize=8, labelpad=2, **figure.style)
     axes.set_ylabel(
         f"{label(metric.label, 40)}\n({better_when(metric)})", fontsize=8, labelpad=3, **figure.style
     )
@@ -123,7 +125,8 @@ def _frame(figure: InchFigure, axes: Axes, sweep: Sweep, n_heads: int) -> None:
     scaled = (lambda x: np.multiply(x, n_heads), lambda x: np.divide(x, n_heads))
     above = axes.secondary_xaxis("top", functions=scaled)
     above.xaxis.set_ticks(**ticks_within((0, n_heads), 10, integer=True), fontsize=7, **figure.style)
-    above.set_xlabel(f"heads removed, of {n_heads:,}", fontsize=8, labelpad=3, **figure.style)
+    total = f" in question (the model has {of_model:,})" * chosen
+    above.set_xlabel(f"heads removed, of {n_heads:,}{total}", fontsize=8, labelpad=3, **figure.style)
     for one in (axes, above):
         one.tick_params(length=2, pad=2)
     axes.grid(axis="y", color="0.92", linewidth=0.5)
@@ -131,13 +134,6 @@ def _frame(figure: InchFigure, axes: Axes, sweep: Sweep, n_heads: int) -> None:
     axes.spines["right"].set_visible(False)
 
 
-def _finding(rows: pd.DataFrame, share: float, n_heads: int, order: str) -> str:
-    if share > 0:
-        count = round(share * n_heads)
-        heads = f"{share:.0%} of the heads ({count:,} of {n_heads:,})"
-        return f"{heads} can go without a significant loss, {order}"
-    first = rows.iloc[0]
-    if pd.isna(first["delta"]):
-        return f"It cannot be told what can go: the metric is not defined at the first step, {order}"
-    heads = counted(int(first["n_removed"]), "head")
-    return f"No step goes without a significant loss: already {heads} of {n_heads:,} cost something, {order}"
+def _of_model(sweep: Sweep, n_heads: int) -> int:
+    """How many heads the whole model has; as many as were in question where a run does not say."""
+    return int(sweep.run.get("heads_of_model", n_heads))

@@ -6,12 +6,15 @@ import numpy as np
 import pandas as pd
 
 from headlens.ablation.best import best_of_layers
-from headlens.ablation.result import SIGNIFICANT, Sweep
+from headlens.ablation.result import Sweep
 from headlens.benchmarks.metrics import Array
+from headlens.findings import beyond_random
 from headlens.report.ablation_rows import Rows
-from headlens.report.ablation_words import counted, losses, measured_on, verdicts
+from headlens.report.ablation_words import losses, measured_on, verdicts
+from headlens.report.claims import one_head, too_few_draws
 from headlens.report.figures import InchFigure
 from headlens.report.parts import label
+from headlens.wording import counted
 
 
 def layers_figure(sweep: Sweep) -> InchFigure:
@@ -52,11 +55,9 @@ def one_head_figure(sweep: Sweep) -> InchFigure:
             f"layer {layer}: {kept} kept" for (_, _, layer), kept in zip(parts, best["kept"], strict=True)
         ],
     )
-    judged = verdicts(sweep.metrics[0], best)
-    enough = judged.count("unsure") + judged.count("better")
-    layers = counted(len(best), "layer")
-    title = f"In {enough or 'none'} of {layers} one head is enough to lose nothing significant"
-    title += _largest(sweep, best, "layer " + best["layer"])
+    title = one_head(best, sweep.metrics[0].larger_is_better) + _largest(
+        sweep, best, "layer " + best["layer"]
+    )
     caption = (
         "Each bar is a layer of which one head is kept: the best on one half of the examples, measured on "
         f"the other half. q-values count all layers shown. {measured_on(sweep)}"
@@ -82,17 +83,18 @@ def tags_figure(sweep: Sweep) -> InchFigure:
     said = ["not known" if np.isnan(share) else f"{share:.1%}" for share in shares]
     columns = [("as bad or worse", said), ("change", _changes(rows))]
     worse = np.array(verdicts(metric, rows)) == "worse"
-    beyond = int((worse & (shares < SIGNIFICANT)).sum())
+    beyond = int(rows["condition"][worse].isin(beyond_random(mine).index).sum())
     title = (
         f"The model is significantly worse without the heads of {int(worse.sum()) or 'none'} of "
         f"{counted(len(rows), 'tag')}; {beyond or 'none'} of these {'are' if beyond > 1 else 'is'} worse "
         "than random sets"
     )
+    title += f" ({few})" if (few := too_few_draws(mine)) else ""
     draws = int(mine["draws"].max()) if len(mine) else 0
     caption = (
         f"Grey: {draws} random sets with as many heads of each layer. As bad or worse: the share of them, "
-        "the tag's own heads counted in, without which the model is at least as bad; below 5 % the tag says "
-        "more than the number of its heads and their layers. A head may have several tags. "
+        "the tag's own heads counted in, without which the model is at least as bad; at 5 % or less the tag "
+        "says more than the number of its heads and their layers. A head may have several tags. "
         f"{measured_on(sweep)}"
     )
     return Rows(rows, metric, columns, control_changes(sweep)).draw(title, caption)

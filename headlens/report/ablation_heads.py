@@ -16,14 +16,15 @@ from headlens.report.ablation_grid import Cell, Grid, Scale
 from headlens.report.ablation_words import (
     MISSING,
     change_in,
-    counted,
     estimated_on,
     losses,
     measured_on,
     verdicts,
 )
+from headlens.report.claims import among
 from headlens.report.figures import InchFigure
 from headlens.report.pages import head_names, listing
+from headlens.wording import counted
 
 UNSURE_MARK, UNDEFINED_MARK, BETTER_MARK, HARMS_MARK = "\u2022", "\u00d7", "+", "\u2212"
 NAMED = 3  # heads that the title of a map of importance names
@@ -142,8 +143,10 @@ def _scale(values: Array, colours: str, said: str, signed: bool = True) -> Scale
 
 def _finding(rows: pd.DataFrame, loss: Array, judged: list[str]) -> str:
     worse, better = judged.count("worse"), judged.count("better")
+    known = len(judged) - judged.count("")
+    removed = among(known, len(rows), "head", " removed alone")
     text = (
-        f"Of {counted(len(rows), 'head')} removed alone, {worse or 'none'} matter{'s' * (worse == 1)} "
+        f"Of {removed}, {worse or 'none'} matter{'s' * (worse == 1)} "
         f"(significantly worse without) and {better or 'none'} harm{'s' * (better == 1)} (better without)"
     )
     if not (loss > 0).any():

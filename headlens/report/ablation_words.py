@@ -124,8 +124,3 @@ def ticks_within(limits: tuple[float, float], most: int, integer: bool = False) 
         tick for tick in MaxNLocator(most, integer=integer).tick_values(low, high) if low <= tick <= high
     ]
     return {"ticks": ticks, "labels": [f"{tick + 0.0:g}" for tick in ticks]}
-
-
-def counted(number: int, what: str) -> str:
-    """Write ``1 head`` or ``2 heads``."""
-    return f"{number:,} {what}{'s' * (number != 1)}"

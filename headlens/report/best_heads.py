@@ -16,6 +16,7 @@ from headlens.report.links import link_rows
 from headlens.report.pages import INSIDE, TWO_COLUMNS, count_heads, head_names, page
 from headlens.report.parts import MARGIN, label
 from headlens.report.tag_styles import style_of
+from headlens.wording import counted
 
 ROW = 0.165  # inches
 ABOVE, BELOW, GAP = 0.44, 0.4, 0.14  # inches
@@ -172,10 +173,10 @@ def _frame(figure: InchFigure, axes: Axes, best: pd.DataFrame, words: tuple[Sequ
 
 def _finding(best: pd.DataFrame, tag: str, meaning: Meaning) -> str:
     first, tagged = best.iloc[0], int(best["tagged"].sum())
-    ones = meaning.one + "s" * (len(best) > 1)
-    has = "has" if tagged == 1 else "have"
+    has = "has" if tagged == 1 or len(best) == 1 else "have"
+    which = f"{'an' if tag[:1] in 'aeiou' else 'a'} {tag} head"
     return (
-        f"{tagged} of {len(best)} {ones} {has} a {tag} head; the largest gain is "
+        f"{tagged or 'none'} of {counted(len(best), meaning.one)} {has} {which}; the largest gain is "
         f"{first['row']}: head {first['name']} reaches {first['score']:.2f} against "
         f"{first['baseline']:.2f} of the baseline"
     )

@@ -8,27 +8,34 @@ from typing import Any
 
 from headlens.errors import RunError
 from headlens.heads import Head
+from headlens.lens import Lens
 from headlens.report.page.files import read_table
+from headlens.report.same_model import SameModel
 from headlens.report.tag_map import tags_by_head
 from headlens.report.viewer_data import Marks
 
 HEAD = ("stack", "layer", "head")
 
 
-def read_marks(runs: Iterable[str | Path], heads: Sequence[Head]) -> Marks:
+def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Marks:
     """Read the tags and the importance of a model's heads from run directories.
+
+    It misleads where it is given heads in place of a lens: many models have the same layers and heads, so a
+    run of another one is then not noticed.
 
     Args:
         runs: directories of ``headlens classify`` (tags.csv) or ``headlens ablate`` (importance.csv); where
             several say the same, the last one counts.
-        heads: all heads of the model.
+        model: the model, so that runs of another one are refused; or all of its heads.
 
     Returns:
         What they say. Of several methods of importance it is the first in the file.
 
     Raises:
-        RunError: a directory holds neither table, one cannot be read, or is about another model's heads.
+        RunError: a directory holds neither table, one cannot be read, or is about another model.
     """
+    heads = model.anatomy.heads if isinstance(model, Lens) else model
+    same = SameModel(model) if isinstance(model, Lens) else None
     tags, importance, method = None, None, ""
     for run in map(Path, runs):
         found = {name: run / name for name in ("tags.csv", "importance.csv") if (run / name).is_file()}
@@ -50,6 +57,8 @@ def read_marks(runs: Iterable[str | Path], heads: Sequence[Head]) -> Marks:
             values = [rows[name] for name in (*HEAD, "importance")]
             importance = {Head(str(s), int(x), int(h)): float(v) for s, x, h, v in zip(*values, strict=True)}
             _check(run, importance, heads)
+        if same is not None:
+            same.check(run)
     return Marks(tags, importance or None, method)
 
 

@@ -66,4 +66,5 @@ def _finding(counts: dict[str, int], n_heads: int, several: int, untagged: int) 
     parts += [f"{counts[tag]:,} {tag}" for tag in others]
     rest = len(found) - NAMED
     more = f", {rest} more tag{'s' * (rest > 1)} on fewer" if rest > 0 else ""
-    return f"{listing(parts)}{more}; {several or 'none'} carry several tags, {untagged or 'none'} no tag"
+    carry = "carries" if several == 1 else "carry"
+    return f"{listing(parts)}{more}; {several or 'none'} {carry} several tags, {untagged or 'none'} no tag"

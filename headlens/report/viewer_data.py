@@ -142,7 +142,8 @@ def _text(title: str, maps: AttentionMaps, most_bytes: int) -> dict[str, Any]:
         text = _base64(coded(weights, steps))
         if room.take(head, text):
             kept[maps.name(head)] = text
-            entropy[maps.name(head)] = _entropy(pattern)
+            if (mean := _entropy(pattern)) is not None:
+                entropy[maps.name(head)] = mean
     return {
         "title": visible(title),
         "byWords": maps.by_words,
@@ -153,6 +154,7 @@ def _text(title: str, maps: AttentionMaps, most_bytes: int) -> dict[str, Any]:
         "levels": [float(f"{level:.6g}") for level in steps],
         "maps": kept,
         "entropy": entropy,
+        "entropyOf": _entropy_of(maps),
         **_norms(maps),
         "notes": _left_out(maps, axes, room.refused),
     }
@@ -187,11 +189,21 @@ def _axis(axis: Axis) -> dict[str, Any]:
     }
 
 
-def _entropy(pattern: Array) -> float:
-    """Mean entropy of the rows in nats, of weights as they are."""
+def _entropy(pattern: Array) -> float | None:
+    """Mean entropy of the rows in nats, each made to add up to 1; None where every row keeps nothing."""
     weights = pattern.astype(np.float64)
+    sums = weights.sum(-1, keepdims=True)
+    weights = (weights / np.where(sums > 0, sums, 1))[sums[:, 0] > 0]
+    if not len(weights):
+        return None
     logs = np.log(weights, where=weights > 0, out=np.zeros_like(weights))
     return float(-(weights * logs).sum(-1).mean())
+
+
+def _entropy_of(maps: AttentionMaps) -> str:
+    """What the entropy is over, whatever the page shows."""
+    unit = "words" if maps.by_words else "tokens"
+    return f"all {unit}" if maps.specials else f"{unit} but special ones, rows made to add up to 1"
 
 
 def _left_out(maps: AttentionMaps, axes: Sequence[Axis], refused: Sequence[Head]) -> list[str]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headlens.errors import InputError
 from headlens.limits import longest_input
+from headlens.text.broken import mended
 from headlens.text.display import readable_tokens
 from headlens.text.targets import AsTarget, decoder_ids, start_id
 from headlens.text.words import Encoded, encode_text
@@ -74,6 +75,8 @@ def read(
 ) -> Reading:
     """Tokenize one input, whole: nothing is ever cut.
 
+    What is no character (half of a surrogate pair) becomes U+FFFD, with a warning.
+
     Args:
         lens: the model and its tokenizer.
         text: what the model reads.
@@ -95,6 +98,7 @@ def read(
             "Load it as headlens.load(model, tokenizer=...), or from a directory that holds its tokenizer.",
         )
     _check_target(kind, "cross" in lens.anatomy.stacks, target)
+    text, (pair, target) = mended(text, pair, target)
     source = encode_text(tokenizer, text, pair)
     _check_tokens(lens, source, "text", max_length)
     inputs = _tensors(lens, source.inputs)

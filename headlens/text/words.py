@@ -10,6 +10,8 @@ from typing import Any
 from headlens.errors import InputError
 from headlens.text.walk import Span, walk
 
+_JOINER = "\u200d"
+_SKIN, _FLAG = "\U0001f3fb\U0001f3ff", "\U0001f1e6\U0001f1ff"  # tones of skin, letters of flags: from, to
 _JOINED = ("Mn", "Mc", "Me", "Cf")  # combining marks, and signs without width
 
 
@@ -108,7 +110,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
     Returns:
         (start, end) of every word: a run of letters, marks and digits, or one sign with the marks and
-        joiners behind it.
+        joiners behind it, and the signs that these join to it (an emoji of a family, of a skin, a flag).
     """
     spans: list[tuple[int, int]] = []
     start: int | None = None
@@ -117,13 +119,27 @@ def word_spans(text: str) -> list[tuple[int, int]]:
         if start is not None and (sign or char.isspace()):
             spans.append((start, index))
             start = None
-        if sign:
+        if sign and spans and spans[-1][1] == index and _joins(text, spans[-1], index):
+            spans[-1] = (spans[-1][0], index + 1)
+        elif sign:
             spans.append((index, index + 1))
         elif start is None and unicodedata.category(char) in _JOINED and spans and spans[-1][1] == index:
             spans[-1] = (spans[-1][0], index + 1)  # an emoji's variation selector, say
         elif start is None and not char.isspace():
             start = index
     return spans if start is None else [*spans, (start, len(text))]
+
+
+def _joins(text: str, sign: tuple[int, int], index: int) -> bool:
+    """Whether a sign makes one with the sign before it."""
+    if unicodedata.category(text[sign[0]])[0] != "S":
+        return False
+    flag = _FLAG[0] <= text[sign[0]] <= _FLAG[1] and sign[1] - sign[0] == 1
+    return (
+        (text[index - 1] == _JOINER and unicodedata.category(text[index])[0] == "S")
+        or _SKIN[0] <= text[index] <= _SKIN[1]
+        or (flag and _FLAG[0] <= text[index] <= _FLAG[1])
+    )
 
 
 def _inside_word(text: str, index: int) -> bool:

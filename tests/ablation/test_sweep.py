@@ -129,7 +129,11 @@ def test_ablations_that_change_nothing_are_reported(tmp_path):
     spec = write_pairs(tmp_path / "p.tsv", toy_pairs())
     message = "None of the 2 ablations changed anything: every example came out as without it."
     with pytest.warns(UserWarning, match=message):
-        sweep(planted(), spec, heads="1.0-1")
+        found = sweep(planted(), spec, heads="1.0-1")
+    assert found.notes[-1].endswith(
+        "Either these heads do nothing, or the model does not take the ablation: if taking out whole layers "
+        "(--sweep layer) changes nothing either, believe none of these numbers."
+    )
 
 
 def test_tables(tmp_path):

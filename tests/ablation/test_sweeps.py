@@ -80,6 +80,7 @@ def test_cumulative_leaves_the_carrier_to_the_end(tmp_path):
     assert rows["delta"][3] < -0.4 or np.isnan(rows["delta"][3])
     assert rows["no_significant_loss"].tolist()[:3] == [True] * 3
     assert result.run["largest_share_without_significant_loss"] == 0.75
+    assert (result.run["heads_in_question"], result.run["heads_of_model"]) == (8, 8)
     assert result.importance["method"].unique().tolist() == ["gradient"]
     assert result.importance.sort_values("rank").iloc[0][["layer", "head"]].tolist() == [0, 1]
     assert result.run["benchmark"]["examples"] == 24

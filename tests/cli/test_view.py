@@ -125,3 +125,16 @@ def test_a_picture_as_wide_as_a_paper(view, tmp_path):
     refused = view("The dog ran.", "--width", "7", "--out", "a.csv")
     assert refused.exit_code == 2
     assert "only pictures have one: --out FILE.png" in refused.output
+
+
+@pytest.mark.parametrize(("typed", "text"), [("caf\udce9 is", None), ("-", b"caf\xe9 is")])
+def test_a_broken_byte_is_one_warning(view, tmp_path, typed, text):
+    result = view(typed, "--heads", "0.0", "--words", "--out", "a.csv", text=text)
+    assert (result.exit_code, result.stdout) == (0, "Wrote a.csv: 1 head over 4 words.\n")
+    assert result.stderr == (
+        "Warning: 1 sign that is no character (a broken byte, say) was replaced by U+FFFD (\ufffd) in the "
+        "text.\n"
+    )
+    page = view(typed, "--heads", "0.0", "--out", "a.html", text=text)
+    assert page.exit_code == 0
+    assert "caf\ufffd is" in (tmp_path / "a.html").read_text("utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -68,3 +70,33 @@ def test_pruning_in_a_random_order_without_end_or_without_controls():
     undefined = drawn(cumulative([np.nan] * 4, [np.nan] * 4, 0.0, [(np.nan, np.nan)] * 4))
     assert said(undefined).startswith("It cannot be told what can go: the metric is not defined at the first")
     assert_readable(undefined)
+
+
+def test_pruning_of_some_of_the_heads_says_so():
+    sweep = cumulative([0.0, 0.1, 0.4, 0.9], [1, 0.5, 0.01, 0.01], 0.5)
+    sweep.run["heads_of_model"] = 72
+    figure = drawn(sweep)
+    assert said(figure).startswith(
+        "4 of the 8 heads in question (6% of the model's 72) can go without a significant loss, the least "
+        "important by gradient first"
+    )
+    assert "largest share of these 8 without a significant loss: 50%" in curves(figure)
+    axes = figure.axes[0]
+    assert axes.get_xlabel() == "share of the 8 heads in question removed"
+    assert axes.child_axes[0].get_xlabel() == "heads removed, of 8 in question (the model has 72)"
+    assert_readable(figure)
+    none = cumulative([0.3, 0.3, 0.4, 0.9], [0.01] * 4, 0.0)
+    none.run["heads_of_model"] = 72
+    assert said(drawn(none)).startswith(
+        "No step goes without a significant loss: already 2 heads of the 8 in question cost something"
+    )
+
+
+@pytest.mark.parametrize(("count", "share"), [(1, "0.3%"), (319, "99.7%"), (320, "100%"), (160, "50%")])
+def test_a_share_reads_0_or_100_per_cent_only_where_it_is(count, share):
+    sizes = sorted({1, 160, 319, 320} - {0})
+    sweep = cumulative([0.0] * 4, [1] * 4, count / 320, n=320)
+    table = sweep.table.assign(n_removed=sizes)
+    figure = drawn(replace(sweep, table=table))
+    assert said(figure).startswith(f"{share} of the heads ({count} of 320) can go")
+    assert f"largest share without a significant loss: {share}" in curves(figure)

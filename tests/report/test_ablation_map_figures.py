@@ -38,7 +38,8 @@ def test_red_is_worse_whichever_way_the_metric_points(metric, sign):
     assert cells[1] == [MISSING] * 4
     assert marks(figure.axes[0]) == {(0, 2): "+", (0, 3): "\u2022", (1, 0): "\u00d7"}
     assert said(figure).startswith(
-        "Of 5 heads removed alone, 2 matter (significantly worse without) and 1 harms (better without); the "
+        "Of 4 heads removed alone that could be judged (1 could not), 2 matter (significantly worse without) "
+        "and 1 harms (better without); the "
         f"largest loss is head 0.0 ({sign * 0.4:+.4f}) Red: worse without the head; blue: better, "
         "with a plus where that is significant. A dot:"
     )

@@ -84,8 +84,9 @@ def test_the_best_head_of_each_layer():
     assert (width, colour) == (pytest.approx(0.5, abs=0.01), WORSE)
     assert set(bars(axes)) == {0, 1}
     assert said(figure).startswith(
-        "In 1 of 3 layers one head is enough to lose nothing significant; the largest loss is that of "
-        "layer 3 (+0."
+        "With one head kept, 1 of 3 layers is significantly worse (q < 0.05) and 1 loses nothing significant "
+        "(p of at least 0.05), which does not show that one head is enough; 1 could not be judged; the "
+        "largest loss is that of layer 3 (+0."
     )
     assert_readable(figure)
     stacks = {
@@ -128,6 +129,31 @@ def test_tags_stand_among_their_random_sets():
         "sets Grey: 20 random sets with as many heads of each layer."
     )
     assert [len(one) for one in control_changes(sweep)] == [20, 20, 0]
+    assert_readable(figure)
+
+
+def tags_with(draws, at_least_as_bad=0):
+    """A tag that matters, with so many random sets, some of them as bad."""
+    heads = tuple(heads_of(1, 2))
+    random = [Condition(f"control {draw} of tag broad", heads, "tag broad") for draw in range(draws)]
+    by_chance = [0.6] * at_least_as_bad + [0.1] * (draws - at_least_as_bad)
+    return sweep_of("tags", [Condition("tag broad", heads), *random], [0.5, *by_chance], [0.01, *[1] * draws])
+
+
+@pytest.mark.parametrize(
+    ("draws", "as_bad", "finding"),
+    [
+        (19, 0, "1 of these is worse than random sets Grey"),  # p is 1/20
+        (39, 1, "1 of these is worse than random sets Grey"),  # p is 2/40
+        (39, 2, "none of these is worse than random sets Grey"),
+        (18, 0, "none of these is worse than random sets (with 18 random sets a p of at most 0.05 cannot "
+        "come out: it takes 19) Grey"),
+    ],
+)  # fmt: skip
+def test_a_tag_is_worse_than_random_sets_where_p_is_at_most_a_twentieth(draws, as_bad, finding):
+    figure = drawn(tags_with(draws, as_bad))
+    assert finding in said(figure)
+    assert "at 5 % or less the tag says more" in said(figure)
     assert_readable(figure)
 
 

@@ -73,6 +73,18 @@ def test_best_heads_with_many_relations_and_several_stacks_are_readable():
     assert_readable(figure)
 
 
+@pytest.mark.parametrize(
+    ("tag", "score", "finding"),
+    [
+        ("induction", 0.1, "none of 1 measure has an induction head; the largest gain"),
+        ("delimiter", 0.9, "1 of 1 measure has a delimiter head; the largest gain"),
+    ],
+)
+def test_one_measure_has_a_head(tag, score, finding):
+    scores = madeup.score_rows(madeup.tag_rows(1, 2), tag, "one", lambda layer, head: score)
+    assert said(best_heads_figure(scores, tag)).startswith(finding)
+
+
 def test_scores_outside_0_to_1_stay_inside_the_picture():
     heads = madeup.tag_rows(1, 2)
     scores = madeup.score_rows(heads, "induction", "copying", lambda layer, head: -0.8, baseline=0.0)

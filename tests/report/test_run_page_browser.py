@@ -78,6 +78,35 @@ def test_numbers_sort_by_what_the_file_says_and_empty_cells_come_last(chromium, 
             assert column(box, 9) == expected
 
 
+def test_infinite_numbers_are_shown_and_sorted_as_such(chromium, tmp_path):
+    rows = finishedruns.ablation_rows()
+    rows["value"] = [float("inf"), 1e300, float("-inf"), None]
+    with open_page(chromium, page_of(finishedruns.ablate_run(tmp_path, rows)), fragment="#head=0.0") as page:
+        box = page.locator('dialog[open][data-ready="0 0.0"]')
+        expect(box.locator("td[title=inf]")).to_have_text("inf")
+        page.get_by_role("button", name="Close").click()
+        box = table(page, "What is lost")
+        large = f"{1e300:.4f}"
+        for expected in (["-inf", large, "inf", ""], ["inf", large, "-inf", ""]):
+            heading(box, "value").get_by_role("button").click()
+            assert column(box, 3) == expected
+
+
+def test_infinite_evidence_sorts_last(chromium, tmp_path):
+    run = finishedruns.classify_run(tmp_path)
+    scores = finishedruns.scores(finishedruns.madeup.tag_rows(2, 2, tags=finishedruns.TAGS))
+    mine = scores.index[(scores["layer"] == 0) & (scores["head"] == 0)]
+    scores["tagged"] = False
+    scores.loc[mine, "q_value"] = [float("inf"), 0.5, float("-inf"), float("nan"), 0.2]
+    scores.loc[mine, "effect"] = [float("inf"), 0.5, float("-inf"), 0.1, 0.2]
+    finishedruns.write_csv(scores, run / "scores.csv")
+    with open_page(chromium, page_of(run), fragment="#head=0.0") as page:
+        box = page.locator('dialog[open][data-ready="0 0.0"]')
+        assert box.locator("tbody tr td:nth-child(8)").all_inner_texts() == ["-inf", "0.2", "0.5", "inf", ""]
+        effects = box.locator("tbody tr td:nth-child(5)").all_inner_texts()
+        assert (effects[0], effects[3]) == ("-inf", "+inf")
+
+
 def test_filter_and_long_tables(chromium, tmp_path, monkeypatch):
     monkeypatch.setattr("headlens.report.page.write.SHOWN", 2)
     with open_page(chromium, page_of(finishedruns.classify_run(tmp_path))) as page:

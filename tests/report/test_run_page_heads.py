@@ -207,3 +207,12 @@ def test_heads_of_several_stacks(chromium, tmp_path, asked, found):
     with open_page(chromium, run / "report.html", fragment=f"#head={asked}") as page:
         box = shows(page, 0, found)
         assert len(rows(box, "Every measure")) == 5
+
+
+@pytest.mark.parametrize("head", ["2.0.0&x", "decoder.0.0", "0.0.0.0", "0.0.1.1", ".0.0.", "0"])
+def test_a_head_of_a_stack_that_there_is_not_opens_nothing(chromium, alone, head):
+    with open_page(chromium, alone, fragment=f"#head={head}") as page:
+        page.wait_for_timeout(300)
+        expect(page.locator("dialog")).not_to_be_visible()
+        page.evaluate("location.hash = 'head=encoder.0.1'")  # by its whole name
+        shows(page, 0, "0.1")

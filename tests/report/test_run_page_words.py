@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 import finishedruns
+import madeup
 from headlens.tables import CONTROLS
 from runpages import cells, notes, page_of, said
 
@@ -125,3 +126,34 @@ def test_a_largest_loss_that_is_not_significant_is_not_claimed(tmp_path):
     assert sentences[1].startswith("Taken out alone, none of 4 heads matter ")
     assert sentences[2].endswith("q = 0.3), which is not significant.")
     assert sentences[3].startswith("Without 4 heads, each alone, nothing significant changes.")
+
+
+def tagged(path, tag, score, baseline=0.0, **ends):
+    """A run of four heads of which one carries a tag."""
+    heads = madeup.tag_rows(2, 2, tags={("encoder", 0, 0): [tag]})
+    rows = madeup.score_rows(
+        heads, tag, "entropy", lambda layer, head: 0.1 if layer or head else score, baseline=baseline
+    )
+    rows["tagged"] = rows["score"] > 0.5
+    madeup.write_run(path, rows.assign(**ends), heads)
+    return said(page_of(path))[1]
+
+
+def test_a_level_is_no_difference(tmp_path):
+    close = tagged(tmp_path / "a", "broad", 0.9034, ci_low=0.9012, ci_high=0.9049)
+    assert close.endswith(
+        "for entropy (entropy): 90.3 % of what it could be (95 % interval 90.1 to 90.5 %, n = 1,234)."
+    )
+    wide = tagged(tmp_path / "b", "broad", 0.93, ci_low=0.91, ci_high=0.96)
+    assert wide.endswith(": 93 % of what it could be (95 % interval 91 to 96 %, n = 1,234).")
+
+
+def test_what_classify_did_not_define_is_not_a_number(tmp_path):
+    undefined = {"ci_low": np.nan, "ci_high": np.nan}
+    assert tagged(tmp_path / "a", "broad", 0.93, **undefined).endswith(
+        ": 93 % of what it could be (no interval, n = 1,234)."
+    )
+    assert tagged(tmp_path / "b", "own", 0.93, baseline=np.nan, **undefined).endswith(
+        ": 93 %, no baseline (no interval, n = 1,234)."
+    )
+    assert tagged(tmp_path / "c", "own", 0.996, baseline=0.25).count("99.6 % against 25 %") == 1

@@ -66,7 +66,7 @@ def test_each_cell_shows_its_tags_strongest_first():
         "broad: 1 head", "no tag: 4 heads",
     ]  # fmt: skip
     assert said(figure).startswith(
-        "toy: 1 of 6 heads is tagged delimiter, 1 syntactic and 1 broad; 1 carry several tags, 4 no tag"
+        "toy: 1 of 6 heads is tagged delimiter, 1 syntactic and 1 broad; 1 carries several tags, 4 no tag"
     )
     assert "the lowest on top" in said(figure)
 

@@ -33,7 +33,11 @@ def entropy(name):
 def label(name):
     head = MAPS.heads[NAMES.index(name)]
     value = MARKS.importance.get(head, np.nan)
-    said = [f"Head {name}", ", ".join(TAGS.get(head, ["no tag"])), f"entropy {entropy(name):.2f} nats"]
+    said = [
+        f"Head {name}",
+        ", ".join(TAGS.get(head, ["no tag"])),
+        f"entropy {entropy(name):.2f} nats (all tokens)",
+    ]
     return said if np.isnan(value) else [*said, f"importance {value:#.3g} (gradient)"]
 
 

@@ -1,11 +1,16 @@
 """The numbers that the viewer shows are those of `to_frame`, within what it says they can be off."""
 
+import dataclasses
+import math
+
 import numpy as np
 import pytest
+import torch
 from playwright.sync_api import expect
 
 import toys
 from headlens.report.levels import levels
+from headlens.report.viewer_data import viewer_data
 from viewers import TEXT, map_box, readout, readouts_of_all, shows, tokens, viewing
 
 UNIT = 0.001  # the last digit of a weight that is shown with the largest doubt
@@ -161,3 +166,42 @@ def test_the_heatmap_says_what_is_under_the_pointer(chromium, tmp_path, width):
         expect(page.locator(".hl-tip")).to_be_hidden()
         page.mouse.click(box["x"] + left + 2.5 * cell, box["y"] + top + 2.5 * cell)
         expect(page.locator(".hl-readout > p")).to_have_text(f"{queries[2]} (query 2) looks most at")
+
+
+ROWS = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.0, 0.25, 0.25, 0.5], [1.0, 0, 0, 0], [0.25] * 4])
+
+
+def left(first, *more):
+    """Maps of one head, [CLS] a b [SEP], with rows of our own."""
+    maps = toys.random_maps(["[CLS]", "a", "b", "[SEP]"])
+    rows = torch.stack([ROWS[0], first, *more, ROWS[3]])
+    return dataclasses.replace(maps, patterns=dict.fromkeys(maps.sites, rows[None]))
+
+
+def test_entropy_of_what_is_left_is_that_of_rows_that_add_up_to_1():
+    maps = left(torch.tensor([0.5, 0.3, 0.2, 0.0]), ROWS[2])  # b looks at [CLS] alone: it keeps nothing
+    data = viewer_data([("x", maps.drop_special())])["texts"][0]
+    assert data["entropy"] == {"0.0": pytest.approx(-(0.6 * math.log(0.6) + 0.4 * math.log(0.4)))}
+    assert data["entropyOf"] == "tokens but special ones, rows made to add up to 1"
+    whole = viewer_data([("x", maps)])["texts"][0]
+    three = -sum(p * math.log(p) for p in (0.5, 0.3, 0.2))
+    assert whole["entropy"] == {"0.0": pytest.approx((2 * three + 0 + math.log(4)) / 4)}
+    assert (whole["entropyOf"], viewer_data([("x", maps.to_words())])["texts"][0]["entropyOf"]) == (
+        "all tokens", "all words",
+    )  # fmt: skip
+    nothing = viewer_data([("x", left(ROWS[2], ROWS[2]).drop_special())])["texts"][0]
+    assert nothing["entropy"] == {}
+
+
+def test_the_page_says_what_entropy_is_over(chromium, tmp_path):
+    maps = left(ROWS[1], ROWS[2])
+    with viewing(chromium, tmp_path, maps, start={"unit": "words", "special": False}) as page:
+        assert page.locator(".hl-facts").inner_text().endswith(" nats (all tokens)")
+        assert (
+            "Entropy is the mean over queries, over all tokens, whatever is shown."
+            in page.locator(".hl-about").inner_text()
+        )
+    with viewing(chromium, tmp_path, maps.drop_special()) as page:
+        over = "tokens but special ones, rows made to add up to 1"
+        assert page.locator(".hl-facts").inner_text().endswith(f" nats ({over})")
+        assert f"over queries, over {over}, whatever" in page.locator(".hl-about").inner_text()

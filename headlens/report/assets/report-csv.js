@@ -7,6 +7,13 @@ export function rowsOf(text) {
   return lines.map((cells) => Object.fromEntries(names.map((name, index) => [name, cells[index] ?? ""])));
 }
 
+// The number of a cell, which may be infinite; NaN where it is none.
+export function numberOf(text) {
+  const infinite = /^([+-]?)inf(?:inity)?$/i.exec(text);
+  if (!infinite) return text.trim() === "" ? NaN : Number(text);
+  return infinite[1] === "-" ? -Infinity : Infinity;
+}
+
 function csvLines(text) {
   const lines = [];
   let line = [];

@@ -1,7 +1,7 @@
 // Everything that the tables of a run say about one head.
 
 import { element } from "./viewer-dom.js";
-import { rowsOf } from "./report-csv.js";
+import { numberOf, rowsOf } from "./report-csv.js";
 import { textOf } from "./report-files.js";
 
 const EVIDENCE_FIRST = 6; // rows that are shown at first
@@ -16,6 +16,7 @@ const MATCHES = {
 // Stack (empty where the name has none), layer and head of a name such as 2.8 or cross.2.8.
 export function partsOfHead(name) {
   const parts = name.split(".");
+  if (parts.length > 3) return [name, "", ""]; // no head is called so
   return parts.length === 3 ? parts : ["", ...parts];
 }
 
@@ -34,7 +35,7 @@ export async function evidenceOf(run, one, name, data) {
 }
 
 function byColumn(name, sign) {
-  const worth = (row) => (row[name] === "True" ? 1 : row[name] === "False" ? 0 : Number(row[name]));
+  const worth = (row) => (row[name] === "True" ? 1 : row[name] === "False" ? 0 : numberOf(row[name]));
   return (a, b) => (a[name] === "") - (b[name] === "") || sign * (worth(a) - worth(b)) || 0;
 }
 
@@ -69,7 +70,10 @@ const WRITTEN = {
 function evidenceCell(text, kind, data) {
   if (kind === "tags") return element("td", {}, ...text.split(";").filter(Boolean).flatMap((tag) => [tagChip(tag, data), " "]));
   if (!WRITTEN[kind] || text === "") return element("td", {}, { True: "yes", False: "no" }[text] ?? text);
-  return element("td", { class: "number", title: text }, WRITTEN[kind](Number(text)));
+  const value = numberOf(text);
+  const endless = kind === "change" && value > 0 ? "+inf" : value > 0 ? "inf" : "-inf";
+  const shown = Number.isFinite(value) ? WRITTEN[kind](value) : Number.isNaN(value) ? text : endless;
+  return element("td", { class: "number", title: text }, shown);
 }
 
 // A tag as the rest of the page writes it: a link to what it means.

@@ -48,7 +48,7 @@ export class HeadDialog {
     const given = new URLSearchParams(location.hash.slice(1));
     const numbers = given.has("run") ? [Number(given.get("run") || NaN)] : this.runs.map((_, number) => number);
     for (const number of given.has("head") ? numbers : []) {
-      const name = this.data.runs[number]?.heads.find((one) => sameHead(one, partsOfHead(given.get("head"))));
+      const name = headNamed(this.data.runs[number], partsOfHead(given.get("head")));
       if (name) return this.show(number, name);
     }
     if (this.dialog.open) this.dialog.close();
@@ -105,6 +105,11 @@ export class HeadDialog {
     watch.observe(root, { attributes: true, attributeFilter: ["data-ready"] });
     return watch;
   }
+}
+
+// The head of a run that is meant; a stack that the run does not have means none.
+function headNamed(told, place) {
+  return told?.heads.find((one) => sameHead(partsOfHead(one)[0] || !told.stack ? one : `${told.stack}.${one}`, place));
 }
 
 function heldViewer(payload) {

@@ -1,5 +1,7 @@
 // Tables that can be sorted and filtered; of long ones the first rows are shown, and it is said how many there are.
 
+import { numberOf } from "./report-csv.js";
+
 const COLLATOR = new Intl.Collator("en", { numeric: true });
 
 export function readyTable(box) {
@@ -30,7 +32,7 @@ function sortedRows(box, rows, head, column) {
   box.querySelectorAll("th").forEach((one) => one.setAttribute("aria-sort", one === head ? (down ? "descending" : "ascending") : "none"));
   const numeric = "numeric" in head.querySelector(".sort").dataset;
   const keys = new Map(rows.map((row) => [row, numeric ? row.cells[column].dataset.sort : row.cells[column].textContent]));
-  const order = numeric ? (a, b) => Number(a) - Number(b) : COLLATOR.compare;
+  const order = numeric ? (a, b) => numberOf(a) - numberOf(b) || 0 : COLLATOR.compare; // 0: both are infinite
   const filled = rows.filter((row) => keys.get(row) !== "");
   filled.sort((a, b) => (down ? -1 : 1) * order(keys.get(a), keys.get(b)));
   return [...filled, ...rows.filter((row) => keys.get(row) === "")];

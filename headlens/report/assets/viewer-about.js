@@ -1,6 +1,7 @@
 // What the numbers and the colours of the chosen view mean.
 
 import { percent } from "./viewer-controls.js";
+import { entropyOf } from "./viewer-heads.js";
 
 const ROOTS = "Colours and lines go by the square root of the weight, so that small ones stay visible.";
 const EXACT = "Weights are kept in 8 bits, so numbers come with how far they can be off; "
@@ -15,6 +16,7 @@ export function aboutNumbers(state, data) {
     state.lens === "norms" ? norms : ROOTS,
     state.unit === "words" ? "Words: the sum to a word's pieces, the mean from them." : "",
     state.special ? "" : "Special tokens are left out; rows are not renormalised.",
+    `Entropy is the mean over queries, over ${entropyOf(state, data)}, whatever is shown.`,
     drawn,
     EXACT,
   ].filter(Boolean).join(" ");

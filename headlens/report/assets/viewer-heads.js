@@ -17,9 +17,14 @@ export function named(tag, style) {
 // Numbers about a head on a text.
 export function factsOf(head, state, data) {
   const entropy = data.text(state).entropy[head.name];
-  const facts = entropy === undefined ? [] : [`entropy ${entropy.toFixed(2)} nats`];
+  const facts = entropy === undefined ? [] : [`entropy ${entropy.toFixed(2)} nats (${entropyOf(state, data)})`];
   if (head.importance !== null) facts.push(`importance ${head.importance.toPrecision(3)} (${data.payload.importance})`);
   return facts;
+}
+
+// What entropy is over: that of the text as it came, also where words are shown or special tokens are hidden.
+export function entropyOf(state, data) {
+  return data.text(state).entropyOf ?? "all tokens";
 }
 
 // A head in words: its name, tags, entropy and importance.

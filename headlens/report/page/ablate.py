@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 
 from headlens.findings import CONTROL
-from headlens.report.page.ablate_words import findings, notes, unmeasured
+from headlens.report.page.ablate_notes import notes, unmeasured
+from headlens.report.page.ablate_words import findings
 from headlens.report.page.ablation_run import Ablation, read_ablation
 from headlens.report.page.files import at
 from headlens.report.page.parts import Column, Evidence, Section, Table
-from headlens.report.page.words import Place
+from headlens.report.page.words import Place, only_stack
 from headlens.tables import AGREEMENT
 
 CAPTIONS: Mapping[str, str] = {
@@ -82,6 +83,7 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
         files=["ablation.csv", "importance.csv", *found.others],
         speaks_of=[name.removeprefix("tag ") for name in found.rows["condition"] if found.kind == "tags"],
         captions=CAPTIONS,
+        stack=only_stack(stack for stack, _, _ in found.heads),
     )
 
 

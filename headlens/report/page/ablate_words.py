@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,21 @@ import pandas as pd
 from markupsafe import Markup
 
 from headlens.ablation.result import SIGNIFICANT
-from headlens.findings import as_bad_or_worse, effects, last_without_loss
+from headlens.findings import (
+    as_bad_or_worse,
+    beyond_random,
+    effects,
+    judged,
+    last_without_loss,
+    one_head_kept,
+)
 from headlens.report.ablation_words import INSTEAD
+from headlens.report.claims import among, can_go, interval, number, one_head, tested, too_few_draws
 from headlens.report.page.ablation_run import Ablation
 from headlens.report.page.files import at
-from headlens.report.page.words import Place, chip, counted, interval, percent
+from headlens.report.page.words import Place, chip
 from headlens.text.display import visible
+from headlens.wording import counted
 
 Sentences = list[str | Markup]
 NAMED = 12  # sets that get a sentence each
@@ -34,38 +43,6 @@ def findings(found: Ablation, place: Place) -> Sentences:
     return [_measured(found), *_KINDS.get(found.kind, _sets)(found, place), *_random(found)]
 
 
-def notes(found: Ablation) -> list[str]:
-    """Say what the reader should know before believing it."""
-    said = [str(note) for note in at(found.run, "notes", default=())]
-    if at(found.run, "bundled_sample"):
-        said.append("These are results for the small sample of headlens: no --benchmark was given.")
-    if missing := at(found.run, "model", "missing_weights", default=()):
-        said.append(
-            f"The checkpoint lacks these weights, so they are random: {', '.join(map(str, missing))}."
-        )
-    n = int(found.table["n"].max())
-    said.append(
-        f"Effects are claimed where q < {SIGNIFICANT}. With {counted(n, 'example')} even a real loss may not "
-        "be significant: look at the intervals."
-    )
-    return [visible(text) for text in said]
-
-
-def unmeasured(found: Ablation) -> list[str]:
-    """Say what the run says nothing about."""
-    mode = visible(str(found.table["mode"].iloc[0]))
-    said = [f"Any other benchmark, and what stands in a head's place by any --mode but {mode}."]
-    if undefined := int(found.rows["delta"].isna().sum()):
-        said.append(f"{visible(found.metric)} is not defined under {counted(undefined, 'condition')}.")
-    measured = int((found.importance["method"] == "each").sum())
-    if found.kind == "each" and measured > len(found.rows):
-        left = counted(measured - len(found.rows), "head")
-        said.append(f"{left} did not rank high enough to be taken out (--screen); q-values count them all.")
-    if found.kind == "each":
-        said.append("Heads that stand in for each other: --sweep cumulative, only and tags take several out.")
-    return said
-
-
 def _measured(found: Ablation) -> str:
     base = found.table.drop_duplicates("metric")
     values = [
@@ -81,28 +58,38 @@ def _measured(found: Ablation) -> str:
     )
 
 
-def _change(row: Any, metric: str) -> str:
+def _change(row: Any, metric: str, by: Sequence[str] = ("q",)) -> str:
+    """A change with its interval and what it is claimed by."""
+    if np.isinf(row.value):
+        return visible(f"{metric} is infinite")
     if not np.isfinite(row.delta):
         return visible(f"{metric} is not defined")
-    proof = f"95 % interval {interval(row.ci_low, row.ci_high)}, q = {row.q_value:.2g}"
+    proof = ", ".join(
+        [interval(row.ci_low, row.ci_high), *(tested(name, getattr(row, f"{name}_value")) for name in by)]
+    )
     return visible(f"{metric} {row.value:.4f} instead of {row.baseline:.4f}, {row.delta:+.4f} ({proof})")
 
 
+def _unsure(row: Any) -> str:
+    if row.q_value < SIGNIFICANT or not np.isfinite(row.delta):
+        return ""
+    return ", which could not be tested" if np.isnan(row.q_value) else ", which is not significant"
+
+
 def _each(found: Ablation, place: Place) -> Sentences:
-    rows = found.rows
+    rows = judged(found.rows)
     worse, better = effects(rows)
     said: Sentences = [
-        f"Taken out alone, {len(worse) or 'none'} of {counted(len(rows), 'head')} "
+        f"Taken out alone, {len(worse) or 'none'} of {among(len(rows), len(found.rows), 'head')} "
         f"matter{'s' * (len(worse) == 1)} ({visible(found.metric)} is significantly worse without), and "
         f"{len(better) or 'none'} harm{'s' * (len(better) == 1)} (it is significantly better without)."
     ]
-    largest: list[Any] = list(rows[rows["loss"] > 0].head(1).itertuples())
+    largest: list[Any] = list(found.rows[found.rows["loss"] > 0].head(1).itertuples())
     for row in largest:
-        sure = "" if row.q_value < SIGNIFICANT else ", which is not significant"
         name = place.link(row.condition.removeprefix("head "))
         said.append(
             Markup("The largest loss is that without head {}: {}{}.").format(
-                name, _change(row, found.metric), sure
+                name, _change(row, found.metric), _unsure(row)
             )
         )
     if rest := len(rows) - len(worse) - len(better):
@@ -117,11 +104,11 @@ def _each(found: Ablation, place: Place) -> Sentences:
 def _cumulative(found: Ablation, place: Place) -> Sentences:
     share = float(at(found.run, "largest_share_without_significant_loss", default=0.0))
     rows = found.rows.sort_values("n_removed", kind="stable")
-    said = f"{percent(share)} of the heads can go without a significant loss of {found.metric} "
-    said += f"(p < {SIGNIFICANT})"
-    last: list[Any] = list(last_without_loss(rows, share).itertuples())
-    for row in last:
-        said += f": {row.n_removed:,.0f} of {rows['n_removed'].max():,.0f}, {_change(row, found.metric)}"
+    said = can_go(rows, share, at(found.run, "model", "heads"), found.metric)
+    step = last_without_loss(rows, share)
+    shown: list[Any] = list((step if len(step) else judged(rows.head(1))).itertuples())
+    for row in shown:
+        said += f": {_change(row, found.metric, ('p', 'q'))}; what can go ends where p < {SIGNIFICANT}"
     estimated = at(found.run, "importance_estimated_on", default="all examples")
     method = found.importance["method"].iloc[0] if len(found.importance) else "?"
     return [
@@ -133,26 +120,28 @@ def _cumulative(found: Ablation, place: Place) -> Sentences:
 def _only(found: Ablation, place: Place) -> Sentences:
     best = found.others.get("best_of_layers.csv")
     if best is None:
-        worse, _ = effects(found.rows)
+        rows = judged(found.rows)
+        worse, _ = effects(rows)
         return [
-            f"Of {counted(len(found.rows), 'way')} to keep one head of a layer, {len(worse):,} make "
-            f"{visible(found.metric)} significantly worse."
+            f"Of {among(len(rows), len(found.rows), 'way', ' to keep one head of a layer')}, "
+            f"{len(worse) or 'none'} {'makes' if len(worse) == 1 else 'make'} {visible(found.metric)} "
+            "significantly worse."
         ]
-    claimed = best[best["q_value"] < SIGNIFICANT]
     said: Sentences = [
-        f"One head was kept in a layer, chosen on one half of the examples and measured on the other: in "
-        f"{len(claimed) or 'none'} of {counted(len(best), 'layer')} that changes {visible(found.metric)} "
-        "significantly. Elsewhere nothing is shown: neither that one head is enough, nor that it is not."
+        f"{one_head(best, found.larger_is_better)}. What is measured is {visible(found.metric)}; the head "
+        "was chosen on one half of the examples and measured on the other."
     ]
-    rows: list[Any] = list(claimed.sort_values("q_value", kind="stable").head(NAMED).itertuples())
-    for row in rows:
+    kinds = one_head_kept(best, found.larger_is_better)
+    claimed = pd.concat([kinds["worse"], kinds["better"]]).sort_values("q_value", kind="stable")
+    named: list[Any] = list(claimed.head(NAMED).itertuples())
+    for row in named:
         said.append(
-            Markup("Layer {} with head {} alone: {:+.4f} (95 % interval {}, q = {:.2g}).").format(
+            Markup("Layer {} with head {} alone: {:+.4f} ({}, {}).").format(
                 visible(row.layer),
                 place.link(row.kept),
                 row.delta,
                 interval(row.ci_low, row.ci_high),
-                row.q_value,
+                tested("q", row.q_value),
             )
         )
     return said
@@ -160,9 +149,10 @@ def _only(found: Ablation, place: Place) -> Sentences:
 
 def _sets(found: Ablation, place: Place) -> Sentences:
     rows = found.rows
-    worse, better = effects(rows)
+    known = judged(rows)
+    worse, better = effects(known)
     said: Sentences = [
-        f"Of {counted(len(rows), 'set')} of heads taken out together, {len(worse) or 'none'} "
+        f"Of {among(len(known), len(rows), 'set', ' of heads taken out together')}, {len(worse) or 'none'} "
         f"{'makes' if len(worse) == 1 else 'make'} {visible(found.metric)} significantly worse, and "
         f"{len(better) or 'none'} significantly better."
     ]
@@ -174,8 +164,8 @@ def _sets(found: Ablation, place: Place) -> Sentences:
             if tag != row.condition
             else visible(row.condition)
         )
-        number = counted(int(row.n_removed), "head")
-        said.append(Markup("Without {} ({}): {}.").format(name, number, _change(row, found.metric)))
+        count = counted(int(row.n_removed), "head")
+        said.append(Markup("Without {} ({}): {}.").format(name, count, _change(row, found.metric)))
     if len(rows) > NAMED:
         said.append(f"The table below has the other {len(rows) - NAMED:,}.")
     return said
@@ -185,14 +175,19 @@ def _set(found: Ablation, place: Place) -> Sentences:
     """What the chosen heads are worth together."""
     rows: list[Any] = list(found.rows.itertuples())
     return [
-        Markup("Without {} together ({}): {}{}.").format(
-            counted(int(row.n_removed), "head"),
-            Markup(", ").join(place.link(name) for name in _named(row.removed, found)),
+        Markup("Without {}: {}{}.").format(
+            _together([place.link(name) for name in _named(row.removed, found)]),
             _change(row, found.metric),
-            "" if row.q_value < SIGNIFICANT else ", which is not significant",
+            _unsure(row),
         )
         for row in rows
     ]
+
+
+def _together(links: list[Markup]) -> Markup:
+    if len(links) == 1:
+        return Markup("head {}").format(links[0])
+    return Markup("{} together ({})").format(counted(len(links), "head"), Markup(", ").join(links))
 
 
 def _named(removed: str, found: Ablation) -> list[str]:
@@ -207,25 +202,28 @@ def _random(found: Ablation) -> Sentences:
     known = [row for row in rows if np.isfinite(row.at_least_as_bad)]
     if not known:
         return []
-    clear = [row for row in known if row.at_least_as_bad <= SIGNIFICANT]
+    clear: list[Any] = list(beyond_random(found.controls).itertuples())
     said: Sentences = [
         f"Against random sets with as many heads of each layer: {len(clear) or 'none'} of "
         f"{counted(len(known), 'set')} {'is' if len(clear) == 1 else 'are'} worse than nearly all (p of "
-        f"at most {SIGNIFICANT}, of each alone); {_luck(known)}"
+        f"at most {SIGNIFICANT}, of each alone); {_luck(found.controls)}"
     ]
     for row in clear[:NAMED]:
         n = as_bad_or_worse(row.at_least_as_bad, int(row.draws))
+        mean, low, high = (number(x, ".4f") for x in (row.random_mean, row.random_low, row.random_high))
         said.append(
             visible(
-                f"{row.condition}: {row.value:.4f}; without random sets {row.random_mean:.4f} on average "
-                f"({row.random_low:.4f} to {row.random_high:.4f}), {n} of {row.draws:.0f} as bad or worse."
+                f"{row.condition}: {row.value:.4f}; without random sets {mean} on average "
+                f"({low} to {high}), {n} of {row.draws:.0f} as bad or worse."
             )
         )
     return said
 
 
-def _luck(rows: list[Any]) -> str:
-    draws = pd.Series([row.draws for row in rows])
+def _luck(controls: pd.DataFrame) -> str:
+    if few := too_few_draws(controls):
+        return f"{few}."
+    draws = controls.loc[controls["at_least_as_bad"].notna(), "draws"]
     return f"with {draws.min():.0f} random sets a p below {1 / (1 + draws.min()):.2g} cannot come out."
 
 

@@ -12,7 +12,7 @@ from headlens.findings import clearest
 from headlens.finished import read_finished
 from headlens.report.page.classify_words import findings, notes, unmeasured
 from headlens.report.page.parts import Column, Evidence, Section, Table
-from headlens.report.page.words import Place
+from headlens.report.page.words import Place, only_stack
 from headlens.report.pages import head_names
 
 CAPTIONS: Mapping[str, str] = {
@@ -75,6 +75,7 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
         tags=dict(zip(tags["name"], tags["tags"], strict=True)),
         speaks_of=list(dict.fromkeys(scores["tag"])),
         captions=CAPTIONS,
+        stack=only_stack(tags["stack"]),
     )
 
 

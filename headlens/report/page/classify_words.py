@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ from markupsafe import Markup
 from headlens.findings import clearest, unscored_stacks, was_tested
 from headlens.report.definitions import BEST_OF_SEVERAL, NO_BASELINE, TAGS, measure_words
 from headlens.report.page.files import at
-from headlens.report.page.words import Place, chip, counted, percent, points
+from headlens.report.page.words import Place, chip, level, percent, points
 from headlens.text.display import visible
+from headlens.wording import counted
 
 
 def findings(
@@ -118,23 +120,27 @@ def _tag(scores: pd.DataFrame, tag: str, n_heads: int, place: Place) -> Markup:
     """How many heads carry a tag, and how sure that is of the clearest."""
     rows = clearest(scores, tag)
     best: Any = next(rows.itertuples())
-    held, what = _held(best, tag)
     carried = Markup("{:,} of {} {} tagged {}").format(
         len(rows), counted(n_heads, "head"), "is" if len(rows) == 1 else "are", chip(tag)
     )
     measure = f"{measure_words(best.measure)} ({best.measure})"
-    proof = f"95 % interval{what} {points(best.ci_low, best.ci_high)}, n = {best.n:,.0f}"
-    return Markup("{}; the clearest is {}, for {}: {} {}({}).").format(
-        carried, place.link(best.name), visible(measure), percent(best.score), held, proof
+    score, proof = _held(best, tag)
+    return Markup("{}; the clearest is {}, for {}: {} ({}, n = {:,.0f}).").format(
+        carried, place.link(best.name), visible(measure), score, proof, best.n
     )
 
 
 def _held(best: Any, tag: str) -> tuple[str, str]:
-    """What a score is held against, and what its interval is of."""
+    """A score with what it is held against, and its interval: of a level, or of the difference."""
+    known = not (math.isnan(best.ci_low) or math.isnan(best.ci_high))
     if tag in NO_BASELINE:
-        return "of what it could be ", ""
+        score, ends = level(best.score, best.ci_low, best.ci_high) if known else (percent(best.score), "")
+        return f"{score} of what it could be", f"95 % interval {ends}" if known else "no interval"
     which = "the best baseline" if tag in BEST_OF_SEVERAL else "the baseline"
-    return f"against {percent(best.baseline)} for {which} ", " of the difference"
+    held = not math.isnan(best.baseline)
+    against = f" against {percent(best.baseline)} for {which}" if held else ", no baseline"
+    proof = f"95 % interval of the difference {points(best.ci_low, best.ci_high)}" if known else "no interval"
+    return f"{percent(best.score)}{against}", proof
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

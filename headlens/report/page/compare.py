@@ -13,9 +13,10 @@ from markupsafe import Markup
 from headlens.comparison import ALL, BY_MEASURE, BY_TAG, HEADS
 from headlens.report.page.files import at, read_table
 from headlens.report.page.parts import Column, Evidence, Section, Table
-from headlens.report.page.words import Place, chip, counted
+from headlens.report.page.words import Place, chip, only_stack
 from headlens.report.pages import head_names
 from headlens.text.display import visible
+from headlens.wording import counted
 
 FILES = ("compare_heads.csv", "compare_tags.csv", "compare_scores.csv")
 CAPTIONS: Mapping[str, str] = {"changes": "Which heads kept, gained or lost which tags"}
@@ -60,6 +61,7 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
         files=FILES,
         speaks_of=[tag for tag in by_tag["tag"] if tag != ALL],
         captions=CAPTIONS,
+        stack=only_stack(heads["stack"]),
     )
 
 

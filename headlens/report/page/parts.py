@@ -112,6 +112,7 @@ class Section:
         tags: tags of each head, joined by ``;``.
         speaks_of: tags that its files name, whether or not a head carries them.
         captions: of figures, by the beginning of their names, in the order in which they are shown.
+        stack: the only one that the heads are in, where their names do not say it.
     """
 
     title: str
@@ -125,6 +126,7 @@ class Section:
     tags: Mapping[str, str] = field(default_factory=dict)
     speaks_of: Sequence[str] = ()
     captions: Mapping[str, str] = field(default_factory=dict)
+    stack: str = ""
 
 
 def cell(value: Any, kind: Kind, place: Place) -> tuple[str | Markup, str]:

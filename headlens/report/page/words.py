@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from headlens.report.tag_styles import style_of
 from headlens.text.display import visible
+from headlens.wording import apart, per_cent
 
 _WRITTEN = {
     "number": "{:.4g}",
@@ -66,7 +67,23 @@ def number(value: Any, kind: str) -> str:
 
 def percent(share: float) -> str:
     """Write a share as per cent, with one decimal below 10 %."""
-    return f"{100 * share:.{0 if abs(share) >= 0.0995 else 1}f} %"
+    return f"{per_cent(share, 0 if abs(share) >= 0.0995 else 1)} %"
+
+
+def level(share: float, low: float, high: float) -> tuple[str, str]:
+    """Write a share and its own interval as per cent, with one decimal where whole ones hide the interval.
+
+    Args:
+        share: 0..1.
+        low: lower end of its 95 % interval.
+        high: its upper end.
+
+    Returns:
+        The share, such as ``90.3 %``, and the interval, such as ``90.1 to 90.5 %``.
+    """
+    decimals = apart([100 * one for one in (low, share, high)], 0, 1)
+    said = [per_cent(one, decimals) for one in (share, low, high)]
+    return f"{said[0]} %", f"{said[1]} to {said[2]} %"
 
 
 def points(low: float, high: float) -> str:
@@ -75,14 +92,10 @@ def points(low: float, high: float) -> str:
     return f"{100 * low:+.{decimals}f} to {100 * high:+.{decimals}f} points"
 
 
-def interval(low: float, high: float) -> str:
-    """Write an interval of a change."""
-    return f"{low:+.4f} to {high:+.4f}"
-
-
-def counted(count: int, one: str) -> str:
-    """Write a number with what it counts: ``1 head``, ``2 heads``."""
-    return f"{count:,} {one}{'s' * (count != 1)}"
+def only_stack(stacks: Iterable[str]) -> str:
+    """Name the stack that all heads are in; nothing where there are several, or none."""
+    found = set(stacks)
+    return found.pop() if len(found) == 1 else ""
 
 
 def term_id(key: str) -> str:

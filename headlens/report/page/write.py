@@ -194,6 +194,7 @@ def _told(runs: Sequence[Run], tags: Sequence[str], terms: Mapping[str, Any]) ->
             {
                 "title": run.title,
                 "heads": list(run.section.heads),
+                "stack": run.section.stack,
                 "tags": {head: mine for head, mine in run.section.tags.items() if mine},
                 "evidence": [one.plain() for one in run.section.evidence],
             }

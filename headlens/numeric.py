@@ -1,0 +1,59 @@
+"""Refuses models whose attention is not a number: nothing that is made of it would mean anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from headlens.errors import ModelError
+from headlens.heads import Head, Site
+
+REMEDY = "Try --dtype float32 (float16 overflows easily), or another checkpoint."
+
+
+def check_numbers(site: Site, weights: Tensor, rows: Tensor | None = None) -> None:
+    """Refuse attention that is not a number.
+
+    Args:
+        site: where it was seen.
+        weights: of all heads of the site, [input, head, query, key].
+        rows: which queries count, bool [input, query]; all by default.
+
+    Raises:
+        ModelError: some weight of a query that counts is NaN; it names the first head with one.
+    """
+    broken = torch.isnan(weights.sum(-1))  # [input, head, query]: a NaN makes its row's sum one
+    if rows is not None:
+        broken = broken & rows[:, None]
+    heads = broken.any(-1).any(0)
+    if bool(heads.any()):
+        raise not_numbers(Head(site.stack, site.layer, int(heads.int().argmax())))
+
+
+def not_numbers(head: Head, what: str = "attention") -> ModelError:
+    """The error of a head with NaN.
+
+    Args:
+        head: the head.
+        what: of it is not a number.
+
+    Returns:
+        The error.
+    """
+    return ModelError(
+        f"The {what} of head {head} holds NaN: the model's weights or activations are not numbers.", REMEDY
+    )
+
+
+def broken_parameter(named: Iterable[tuple[str, Tensor]]) -> str:
+    """Find the first of a model's weights that holds NaN or an infinite number.
+
+    Args:
+        named: names and weights.
+
+    Returns:
+        Its name; empty where all are numbers.
+    """
+    return next((name for name, weight in named if not bool(torch.isfinite(weight).all())), "")
