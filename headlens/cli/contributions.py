@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options
+from headlens.cli.options import ModelOptions, model_options, spoken_warnings
 
 MEASURES = ("branch_share", "written_norm", "output_norm", "cosine", "stream_share", "logit")
 
@@ -100,11 +99,8 @@ def command(
         position=position,
         max_length=options.max_length,
     )
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always", UserWarning)
+    with spoken_warnings():
         found.save(out, measure or DEFAULT, per_token)
-    for message in dict.fromkeys(str(warning.message) for warning in noted):
-        click.echo(f"Warning: {message}", err=True)
     click.echo(summary(found))
     n_tokens = len(next(iter(found.axes.values())))
     click.echo(

@@ -30,10 +30,25 @@ STEPS = [
         ["ablate", "minilm", "--sweep", "cumulative", "--overwrite", "--out", "pruning"],
     ),
     (
+        "Which heads look at the same, with their tags.",
+        ["similar", "minilm", "--tags", "classify", "--out", "similar"],
+    ),
+    (
+        "What each head writes to the residual stream.",
+        ["contributions", "minilm", SENTENCE, "--out", "contributions.png"],
+    ),
+    (
+        "A smaller checkpoint, without the quarter of the heads that matters least.",
+        ["prune", "minilm", "--from", "ablate", "--keep", "0.75", "--form", "compact", "--out", "pruned"],
+    ),
+    (
         "An interactive page: all heads on one sentence, with their tags and importance.",
         ["view", "minilm", SENTENCE, "--tags", "classify", "--tags", "ablate", "--out", "attention.html"],
     ),
-    ("All of it on one page.", ["report", "classify", "ablate", "pruning", "--out", "report.html"]),
+    (
+        "All of it on one page.",
+        ["report", "classify", "ablate", "pruning", "similar", "--out", "report.html"],
+    ),
 ]
 
 
@@ -49,7 +64,7 @@ STEPS = [
 @debug_option
 @click.pass_context
 def command(ctx: click.Context, out: Path, quiet: bool) -> None:
-    """Run describe, view, classify, ablate and report on minilm with the bundled English sample.
+    """Run all main commands on minilm with the bundled English sample.
 
     Needs no network and one to two minutes. Every command is printed as you would type it.
     """
@@ -71,6 +86,12 @@ def command(ctx: click.Context, out: Path, quiet: bool) -> None:
         ("classify/tags.csv", "what each head was found to do; classify/scores.csv has all numbers"),
         ("ablate/figures/heads.png", "how much each head matters; ablate/ablation.csv has all numbers"),
         ("pruning/figures/pruning.png", "how many heads can go; pruning/controls.csv has the random ones"),
+        (
+            "similar/figures/clustermap.png",
+            "which heads look at the same; similar/distances.csv has all pairs",
+        ),
+        ("contributions.png", "what share of its layer each head writes"),
+        ("pruned/README.md", "what the smaller checkpoint beside it lacks"),
     ):
         click.echo(f"  {out / name}  {what}")
     click.echo(
@@ -80,8 +101,8 @@ def command(ctx: click.Context, out: Path, quiet: bool) -> None:
 
 def _is_place(before: str, word: str) -> bool:
     """Whether a word names something in the demo's directory: a file, or a run to report on."""
-    runs = ("classify", "ablate", "pruning")
-    return before in ("--out", "--tags") or (word in runs and before in ("report", *runs))
+    runs = ("classify", "ablate", "pruning", "similar")
+    return before in ("--out", "--tags", "--from") or (word in runs and before in ("report", *runs))
 
 
 def _pairs(words: list[str]) -> list[tuple[str, str]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -90,6 +91,16 @@ def model_options(function: F) -> F:
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return]  # click's decorators keep the function
+
+
+@contextmanager
+def spoken_warnings() -> Iterator[None]:
+    """Write what headlens warns of as one line each, once, when the block ends."""
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for message in dict.fromkeys(str(warning.message) for warning in noted):
+        click.echo(f"Warning: {message}", err=True)
 
 
 def hush() -> None:

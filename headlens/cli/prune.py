@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options
+from headlens.cli.options import ModelOptions, model_options, spoken_warnings
 
 if TYPE_CHECKING:
     from headlens.heads import Head
@@ -68,7 +68,8 @@ def command(
     check_place(out)  # before the model is loaded: that takes a while
     runs.prepare(out, "prune")
     lens = options.load(model)
-    chosen = _chosen(lens, heads, run, keep)
+    with spoken_warnings():
+        chosen = _chosen(lens, heads, run, keep)
     found = prune(lens, chosen, out, form)
     said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
     facts = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options
+from headlens.cli.options import ModelOptions, model_options, spoken_warnings
 
 if TYPE_CHECKING:
     from headlens.redundancy.likeness.similar import Similarity
@@ -76,12 +76,13 @@ def command(
     runs.prepare(out, "similar")
     corpus = read_corpus(texts or None)
     lens = options.load(model)
-    found = similar(
-        lens,
-        corpus,
-        options=Options(heads, smoothing, clusters, tags),
-        reading=Reading(options.batch_size, options.max_length, quiet=options.quiet),
-    )
+    with spoken_warnings():
+        found = similar(
+            lens,
+            corpus,
+            options=Options(heads, smoothing, clusters, tags),
+            reading=Reading(options.batch_size, options.max_length, quiet=options.quiet),
+        )
     said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
     save(out, found, runs.record("similar", lens, said, found.facts, clock))
     if not texts:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options
+from headlens.cli.options import ModelOptions, model_options, spoken_warnings
 
 
 @click.command(
@@ -94,8 +93,7 @@ def command(
     from headlens.map_making import attention_maps
     from headlens.report.marks import read_marks
 
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always", UserWarning)
+    with spoken_warnings():
         maps = attention_maps(lens, text, pair, target, heads=heads, max_length=options.max_length)
         if ending == ".html":
             marks = read_marks(runs, lens)
@@ -105,8 +103,6 @@ def command(
             maps = maps.to_words() if words else maps
             maps = maps.drop_special() if drop_special else maps
             maps.save(out, width=width)
-    for message in dict.fromkeys(str(warning.message) for warning in noted):
-        click.echo(f"Warning: {message}", err=True)
     count, unit = len(maps.heads), "words" if maps.by_words else "tokens"
     click.echo(f"Wrote {Path(out)}: {count} head{'s' * (count != 1)} over {len(maps.tokens)} {unit}.")
 

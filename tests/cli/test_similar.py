@@ -66,9 +66,18 @@ def test_what_is_said_and_written(model, tmp_path):
         assert (out / name).read_bytes() == (again / name).read_bytes()
 
 
+def tagged_run(place, tags, model):
+    """A run of classify about a model."""
+    run = madeup.write_run(place, madeup.everything(tags), tags)
+    told = json.loads((run / "run.json").read_text())
+    told["model"] |= {"name": str(model), "weights_sha256": {}}
+    (run / "run.json").write_text(json.dumps(told))
+    return run
+
+
 def test_options_and_tags(model, tmp_path):
     tags = madeup.tag_rows(2, 6, tags={("encoder", 0, 0): ["broad", "delimiter"]})
-    tagged = madeup.write_run(tmp_path / "tags", madeup.everything(tags), tags)
+    tagged = tagged_run(tmp_path / "tags", tags, model)
     out = tmp_path / "out"
     text, second = model / "text.conllu", tmp_path / "second.conllu"
     second.write_text(planted.corpus_text(seed=1, n_documents=2))
@@ -132,7 +141,7 @@ def test_one_head_alone(model, tmp_path):
 
 def test_a_page_of_several_runs(model, tmp_path):
     tags = madeup.tag_rows(2, 6, tags={("encoder", 0, 0): ["broad", "delimiter"]})
-    tagged = madeup.write_run(tmp_path / "tags", madeup.everything(tags), tags)
+    tagged = tagged_run(tmp_path / "tags", tags, model)
     out = tmp_path / "out"
     text = model / "text.conllu"
     assert run(model, "--text", text, "--tags", tagged, "--out", out, "--quiet").exit_code == 0

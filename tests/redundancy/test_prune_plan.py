@@ -60,6 +60,7 @@ def importance(tmp_path, rows):
     return tmp_path
 
 
+@pytest.mark.filterwarnings("ignore:.*does not say which model it is about")
 class TestChoosing:
     def test_the_least_important_go_and_of_equals_the_last(self, llama, tmp_path):
         values = [0.5, 0.1, 0.1, 0.9, -0.2, 0.1, 0.3, 0.4]
@@ -86,3 +87,13 @@ class TestChoosing:
     def test_a_run_without_importance(self, llama, tmp_path):
         with pytest.raises(RunError, match=r"has no tags.csv and no importance.csv"):
             least_important(llama, tmp_path, 0.5)
+
+    def test_a_run_of_another_model_of_the_same_shape(self, llama, tmp_path):
+        run = importance(tmp_path, [(0, 0, 0.5)])
+        (run / "run.json").write_text(
+            '{"command": "ablate", "model": {"name": "other", "weights_sha256": {}}}'
+        )
+        for name, seed in (("mine", 0), ("other", 1)):
+            families.build("llama", seed=seed).save_pretrained(tmp_path / name)
+        with pytest.raises(RunError, match="other"):
+            least_important(headlens.load(str(tmp_path / "mine")), run, 0.875)

@@ -154,10 +154,12 @@ def test_one_head_two_heads_and_equal_heads(text):
     assert same.clusters["nearest"].tolist()[:3] == ["0.1", "0.0", "0.0"]
 
 
+@pytest.mark.filterwarnings("ignore:.*does not say which model it is about")
 def test_tags_of_a_run_stand_beside(text, tmp_path):
     tags = madeup.tag_rows(2, 4, tags={("encoder", 1, 2): ("syntactic", "broad")})
     run = madeup.write_run(tmp_path / "run", madeup.everything(tags), tags)
-    found = similar(toys.family("bert"), text, options=Options(tags=run, heads="1.*"))
+    with pytest.warns(UserWarning, match="whether that is the model at hand cannot be told"):
+        found = similar(toys.family("bert"), text, options=Options(tags=run, heads="1.*"))
     assert found.clusters["tags"].tolist() == ["", "", "syntactic;broad", ""]
     (tmp_path / "weighed").mkdir()
     (tmp_path / "weighed" / "importance.csv").write_text("stack,layer,head,method,importance,rank\n")

@@ -169,7 +169,7 @@ def read_tags(lens: Lens, run: str | Path | None) -> dict[Head, tuple[str, ...]]
 
     if run is None:
         return None
-    tags = read_marks([run], lens.anatomy.heads).tags
+    tags = read_marks([run], lens).tags
     if tags is None:
         raise RunError(
             f"Expected the --out of a headlens classify; {run} has no tags.csv.",

@@ -31,7 +31,7 @@ def least_important(lens: Lens, run: str | Path, keep: float) -> tuple[Head, ...
         raise InputError(
             f"Expected a share of heads to keep, from 0 to below 1, found {keep:g}.", "Write 0.75."
         )
-    worth = read_marks([run], heads).importance
+    worth = read_marks([run], lens).importance
     if worth is None:
         raise InputError(
             f"{run} says nothing about the importance of heads.",
