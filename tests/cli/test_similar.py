@@ -103,7 +103,7 @@ def test_a_large_table_is_not_carried(model, tmp_path, monkeypatch):
     out = tmp_path / "out"
     assert run(model, "--text", model / "text.conllu", "--out", out, "--quiet").exit_code == 0
     monkeypatch.setattr(similar, "CARRIED", 100)
-    monkeypatch.setattr(similar, "MOST", 5)
+    monkeypatch.setattr(similar, "PAIRS", 5)
     page = runpages.page_of(out)
     assert len(runpages.cells(page, "The closest pairs")) == 5
     text = page.text_content()

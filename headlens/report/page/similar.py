@@ -11,11 +11,12 @@ import pandas as pd
 from headlens.redundancy.likeness.findings import findings
 from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES, has_several, names_of
 from headlens.report.page.files import at, read_table
-from headlens.report.page.parts import MOST, Column, Evidence, Section, Table
+from headlens.report.page.parts import Column, Evidence, Section, Table
 from headlens.report.page.words import Place
 from headlens.text.display import visible
 
 FILES = ("clusters.csv", "distances.csv")
+PAIRS = 300  # that the table shows
 CARRIED = 2_000_000  # bytes of distances.csv that a page carries
 CAPTIONS: Mapping[str, str] = {
     "clustermap": "How far apart all pairs of heads are",
@@ -76,9 +77,9 @@ def _stacks(run: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 def _pairs(distances: pd.DataFrame, several: bool, carried: bool) -> Table:
     near = distances.sort_values("js", kind="stable")
     note = "Closest first."
-    if not carried and len(near) > MOST:
-        note += f" These are the closest {MOST:,} of {len(near):,} pairs; distances.csv of the run has all."
-        near = near.head(MOST)
+    if len(near) > PAIRS:
+        note += f" These are the closest {PAIRS:,} of {len(near):,} pairs; distances.csv of the run has all."
+        near = near.head(PAIRS)
     near = near.assign(one=names_of(near, several, "_a"), other=names_of(near, several, "_b"))
     columns = [Column("one", "head", "head", "head"), Column("other", "other head", "head", "head"), *_NEAR]
     return Table("The closest pairs", columns, near, FILES[1] if carried else "", note)
