@@ -123,24 +123,21 @@ def record(
     }
 
 
-def record_comparison(first: Path, second: Path, notes: Sequence[str]) -> dict[str, Any]:
-    """Put together what `run.json` holds of a comparison of two runs.
+def record_without_model(command: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Put together what `run.json` holds of work on results alone.
 
     Args:
-        first: directory of the first run.
-        second: of the second.
-        notes: what a reader must know.
+        command: "compare" or "run".
+        facts: what else is worth knowing: which runs, what a reader must know, ...
 
     Returns:
         Plain data.
     """
     return {
         "headlens": headlens.__version__,
-        "command": "compare",
+        "command": command,
         "arguments": command_line(),
-        "first": str(first),
-        "second": str(second),
-        "notes": list(notes),
+        **_plain(facts),
         "versions": _versions(),
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from headlens.cli.save_as import with_save_as
 from headlens.errors import HeadlensError
 
 COMMANDS = {
@@ -19,6 +20,7 @@ COMMANDS = {
     "contributions": "headlens.cli.contributions",
     "prune": "headlens.cli.prune",
     "report": "headlens.cli.report",
+    "run": "headlens.cli.run",
     "demo": "headlens.cli.demo",
 }
 
@@ -35,7 +37,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(COMMANDS[cmd_name]).command
-        return command
+        return with_save_as(command, cmd_name)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

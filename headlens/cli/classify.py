@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options
+from headlens.cli.options import ModelOptions, model_options, said
 
 if TYPE_CHECKING:
     from headlens.classification import Classification
@@ -119,8 +119,7 @@ def command(
         ),
         sources=Sources(relations, frequencies, targets),
     )
-    said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
-    save(out, found, runs.record("classify", lens, said, found.facts, clock))
+    save(out, found, runs.record("classify", lens, said(), found.facts, clock))
     if not corpora and found.facts["inputs"].keys() != {"repeats"}:
         click.echo(
             "No --corpus was given: these are results for the small English sample of headlens.", err=True

@@ -76,7 +76,7 @@ def save(comparison: Comparison, out: Path) -> None:
     from headlens.report.changes import changes_figure
     from headlens.report.figures import save_drawn
     from headlens.report.page.write import write_report
-    from headlens.runs import record_comparison
+    from headlens.runs import record_without_model
     from headlens.runs import save as save_run
     from headlens.tables import write_csv
 
@@ -84,7 +84,8 @@ def save(comparison: Comparison, out: Path) -> None:
     write_csv(comparison.by_tag, out / TABLES[1], tables.BY_TAG)
     write_csv(comparison.by_measure, out / TABLES[2], tables.BY_MEASURE)
     save_drawn([("changes", changes_figure(comparison))], out)
-    save_run(out, record_comparison(comparison.first.path, comparison.second.path, _notes(comparison)))
+    told = {"first": str(comparison.first.path), "second": str(comparison.second.path)}
+    save_run(out, record_without_model("compare", {**told, "notes": _notes(comparison)}))
     write_report([out], out / "report.html")
 
 

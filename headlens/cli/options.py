@@ -93,6 +93,12 @@ def model_options(function: F) -> F:
     return wrapped  # type: ignore[no-any-return]  # click's decorators keep the function
 
 
+def said() -> dict[str, Any]:
+    """List every option of the command that is running, with its value, as run.json has them."""
+    values = click.get_current_context().params
+    return {name: value for name, value in values.items() if name not in ("model", "save_as")}
+
+
 @contextmanager
 def spoken_warnings() -> Iterator[None]:
     """Write what headlens warns of as one line each, once, when the block ends."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options, spoken_warnings
+from headlens.cli.options import ModelOptions, model_options, said, spoken_warnings
 
 if TYPE_CHECKING:
     from headlens.heads import Head
@@ -71,7 +71,6 @@ def command(
     with spoken_warnings():
         chosen = _chosen(lens, heads, run, keep)
     found = prune(lens, chosen, out, form)
-    said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
     facts = {
         "form": found.pruned.form,
         "removed": [str(head) for head in chosen],
@@ -80,7 +79,7 @@ def command(
         "after": found.after,
         "largest_difference": found.difference,
     }
-    runs.save(out, runs.record("prune", lens, said, facts, clock))
+    runs.save(out, runs.record("prune", lens, said(), facts, clock))
     click.echo(summary(lens, found, out))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options, spoken_warnings
+from headlens.cli.options import ModelOptions, model_options, said, spoken_warnings
 
 if TYPE_CHECKING:
     from headlens.redundancy.likeness.similar import Similarity
@@ -83,8 +83,7 @@ def command(
             options=Options(heads, smoothing, clusters, tags),
             reading=Reading(options.batch_size, options.max_length, quiet=options.quiet),
         )
-    said = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
-    save(out, found, runs.record("similar", lens, said, found.facts, clock))
+    save(out, found, runs.record("similar", lens, said(), found.facts, clock))
     if not texts:
         click.echo(
             "No --text was given: these are results for the small English sample of headlens.", err=True

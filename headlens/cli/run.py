@@ -1,0 +1,78 @@
+"""``headlens run``: an experiment that is described in a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headlens.cli import debug_option, main
+
+
+@click.command(
+    epilog="Examples:  headlens run experiments/demo.toml  |  headlens run my.toml --out runs/mine  |  "
+    "headlens run my.toml --dry-run"
+)
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.toml")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory for the results.  [default: runs/NAME of the file]",
+)
+@click.option("--dry-run", is_flag=True, help="Print the commands, and run none of them.")
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+@debug_option
+@click.pass_context
+def command(ctx: click.Context, file: Path, out: Path | None, dry_run: bool, quiet: bool) -> None:
+    """Run the commands that FILE.toml describes, on every model and seed in it.
+
+    Sections [classify], [ablate], [similar], [prune], [view] and [contributions] have the options of the
+    commands by the same names; several of one kind are written [[ablate]]. [[published]] figures are put
+    beside what was measured: published.csv, and report.html with all runs. What is finished is not run
+    again.
+    """
+    from headlens import runs
+    from headlens.experiment.cells import steps
+    from headlens.experiment.file import read_experiment
+    from headlens.experiment.running import conclude, run
+
+    experiment = read_experiment(file)
+    out = out or Path("runs") / file.stem
+    planned = list(steps(experiment, out))
+    for step in planned:
+        _check(ctx, step.typed, file)
+    if dry_run:
+        for step in planned:
+            click.echo("headlens " + " ".join(f'"{word}"' if " " in word else word for word in step.typed))
+        return
+    runs.prepare(out, "run")
+
+    def invoke(typed: Sequence[str]) -> None:
+        words = [*typed, "--quiet"] if quiet and "--quiet" not in typed else list(typed)
+        main.main(words, prog_name="headlens", standalone_mode=False, parent=ctx.parent)
+
+    run(experiment, out, invoke, click.echo)
+    table = conclude(experiment, out, planned)
+    if len(table):
+        click.echo(f"\n{'measured':>10}{'published':>11}   what")
+        rows: list[Any] = list(table.itertuples())
+        for row in rows:
+            measured = "-" if math.isnan(row.measured) else f"{row.measured:.4g}"
+            click.echo(f"{measured:>10}{row.published:>11.4g}   {row.what} ({row.model}; {row.source})")
+    click.echo(f"\nWrote {out / 'report.html'}, {out / 'published.csv'} and {out / 'run.json'}.")
+
+
+def _check(ctx: click.Context, typed: Sequence[str], file: Path) -> None:
+    """Refuse a value that a command would refuse, before anything runs."""
+    from headlens.errors import InputError
+    from headlens.experiment.sections import command_of
+
+    try:
+        command_of(typed[0]).make_context(typed[0], list(typed[1:]), parent=ctx.parent)
+    except click.ClickException as error:
+        raise InputError(
+            f"[{typed[0]}] of {file.name}: {error.format_message()}", "Correct the file."
+        ) from error

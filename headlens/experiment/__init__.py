@@ -1,0 +1,1 @@
+"""Experiments described in a file: which commands run, on which models and seeds, and what was published."""

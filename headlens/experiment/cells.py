@@ -1,0 +1,132 @@
+"""The grid of an experiment: every model with every seed, and the commands of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headlens.experiment.file import Experiment
+from headlens.experiment.sections import OF_OTHERS, PATHS, Section, options_of, words
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One model with one seed.
+
+    Args:
+        model: its name or place, as a command takes it.
+        shown: as the file says it.
+        seed: of everything drawn at random.
+        place: directory of its results.
+    """
+
+    model: str
+    shown: str
+    seed: int
+    place: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command to run.
+
+    Args:
+        cell: where.
+        section: which.
+        typed: its command line, without "headlens".
+    """
+
+    cell: Cell
+    section: Section
+    typed: tuple[str, ...]
+
+    @property
+    def out(self) -> Path:
+        """What it writes."""
+        return self.cell.place / self.section.out
+
+
+def cells(experiment: Experiment, out: Path) -> list[Cell]:
+    """Lay out the grid.
+
+    Args:
+        experiment: what to run.
+        out: directory of all results.
+
+    Returns:
+        Its cells. One alone has its results in `out` itself, several have directories of their own.
+    """
+    grid = [(model, seed) for model in experiment.models for seed in experiment.seeds]
+    found = []
+    for model, seed in grid:
+        parts = [_plain(model)] if len(experiment.models) > 1 else []
+        parts += [f"seed-{seed}"] if len(experiment.seeds) > 1 else []
+        found.append(Cell(_found(model, experiment.path.parent), model, seed, out.joinpath(*parts)))
+    return found
+
+
+def steps(experiment: Experiment, out: Path) -> Iterator[Step]:
+    """List the commands, cell by cell, in the order of the file.
+
+    Args:
+        experiment: what to run.
+        out: directory of all results.
+
+    Yields:
+        The steps.
+    """
+    for cell in cells(experiment, out):
+        for section in experiment.sections:
+            yield Step(cell, section, tuple(_typed(experiment, cell, section)))
+
+
+def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str]:
+    known = options_of(section.command)
+    options: dict[str, Any] = {}
+    reads = next((option for option in ("--corpus", "--text") if option in known), None)
+    if reads is not None and experiment.corpus:
+        options[reads] = list(experiment.corpus)
+    options |= {option: value for option, value in experiment.loading.items() if option in known}
+    if len(experiment.seeds) > 1 or cell.seed:
+        options["--seed"] = cell.seed
+    options |= section.options
+    yield from (section.command, cell.model, *section.arguments)
+    yield from words(section.command, _placed(experiment, cell, options))
+    if "--out" not in options:
+        yield from ("--out", str(cell.place / section.out))
+
+
+def _placed(experiment: Experiment, cell: Cell, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options whose values are places: names of sections, or paths that are seen from the file."""
+    names = [section.name for section in experiment.sections]
+    folder = experiment.path.parent
+
+    def place(option: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [place(option, one) for one in value]
+        if option == "--out":
+            return str(cell.place / str(value))
+        if option in OF_OTHERS and value in names:
+            return str(cell.place / str(value))
+        if option in PATHS:
+            return _found(str(value), folder)
+        if option == "--benchmark":
+            kind, colon, target = str(value).partition(":")
+            return kind + colon + ",".join(_found(one, folder) for one in target.split(","))
+        return value
+
+    return {option: place(option, value) for option, value in options.items()}
+
+
+def _found(text: str, folder: Path) -> str:
+    """A path that is seen from the file's folder; anything else as it is."""
+    path = folder / text
+    return str(path) if text and path.exists() else text
+
+
+def _plain(name: str) -> str:
+    """A name for a directory."""
+    return re.sub(r"[^\w.-]+", "_", Path(name).name or name)

@@ -1,0 +1,136 @@
+"""Reads an experiment file (TOML) and refuses what it does not mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headlens.errors import InputError
+from headlens.experiment.published import Published, read_published
+from headlens.experiment.sections import DIRECTORIES, FILES, Section, check_key, options_of, read_section
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TOP = ("title", "note", "model", "corpus", "seeds", "published", *DIRECTORIES, *FILES)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a file describes.
+
+    Args:
+        path: of the file.
+        title: of the experiment.
+        note: what a reader must know: what was run with it, and what was not.
+        models: names or places of models; each with each seed is a cell of the grid.
+        loading: options of every command that loads a model (device, dtype, ...).
+        corpus: what classify and similar read where their sections do not say it.
+        seeds: of everything drawn at random.
+        sections: the commands, in the order of the file.
+        published: figures of papers to hold the results against.
+    """
+
+    path: Path
+    title: str
+    note: str
+    models: Sequence[str]
+    loading: Mapping[str, Any]
+    corpus: Sequence[str]
+    seeds: Sequence[int]
+    sections: Sequence[Section]
+    published: Sequence[Published] = field(default_factory=tuple)
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Read an experiment file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        InputError: it cannot be read, a key means nothing, or a value is of the wrong kind.
+    """
+    told = _toml(path)
+    for key in told:
+        check_key(key, TOP, path.name)
+    model = _table(told, "model", path)
+    loading = {f"--{key}": value for key, value in model.items() if key not in ("name", "names")}
+    known = [option.removeprefix("--") for option in options_of("describe") | options_of("classify")]
+    for option in loading:
+        check_key(option.removeprefix("--"), [*known, "name", "names"], f"[model] of {path.name}")
+    sections = [
+        read_section(command, one, f"[{command}] of {path.name}")
+        for command, value in told.items()
+        if command in (*DIRECTORIES, *FILES)
+        for one in _tables(value, command, path)
+    ]
+    names = [section.out for section in sections]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"Two sections of {path.name} write to {twice!r}.", "Give one a name of its own.")
+    if not sections:
+        raise InputError(f"{path.name} runs nothing.", f"Add a section: {', '.join((*DIRECTORIES, *FILES))}.")
+    runs = [section.name for section in sections]
+    return Experiment(
+        path,
+        str(told.get("title", path.stem)),
+        str(told.get("note", "")),
+        _models(model, path),
+        loading,
+        [str(one) for one in _table(told, "corpus", path).get("files", [])],
+        _seeds(told, path),
+        sections,
+        [
+            read_published(one, runs, path.name)
+            for one in _tables(told.get("published", []), "published", path)
+        ],
+    )
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.", "Give an experiment file.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8.", "Save it as UTF-8.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is no TOML: {error}.", "Strings need quotes, lists brackets.") from error
+
+
+def _table(told: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
+    value = told.get(key, {})
+    if isinstance(value, dict):
+        return value
+    raise InputError(f"{path.name} has {key} = {value!r}.", f"Write a section [{key}].")
+
+
+def _tables(value: Any, key: str, path: Path) -> list[dict[str, Any]]:
+    """A section that may be there several times."""
+    found = value if isinstance(value, list) else [value]
+    if all(isinstance(one, dict) for one in found):
+        return found
+    raise InputError(f"{path.name} has {key} = {value!r}.", f"Write a section [{key}].")
+
+
+def _models(model: Mapping[str, Any], path: Path) -> list[str]:
+    names = model.get("names", [model["name"]] if "name" in model else [])
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        return list(dict.fromkeys(names))
+    raise InputError(f"{path.name} does not say which model.", 'Write [model] and name = "minilm" below it.')
+
+
+def _seeds(told: Mapping[str, Any], path: Path) -> list[int]:
+    seeds = told.get("seeds", [0])
+    if isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds):
+        return list(dict.fromkeys(seeds))
+    raise InputError(f"{path.name} has seeds = {seeds!r}.", "Write a list such as seeds = [0, 1, 2].")

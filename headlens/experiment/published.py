@@ -1,0 +1,120 @@
+"""Figures of papers, and the cells of result tables to hold against them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.errors import InputError
+from headlens.experiment.sections import check_key
+
+KEYS = ("what", "value", "source", "run", "table", "where", "column", "take")
+TAKES: Mapping[str, Callable[[pd.Series], float]] = {
+    "only": lambda values: float(values.iloc[0]) if len(values) == 1 else math.nan,
+    "max": lambda values: float(values.max()),
+    "min": lambda values: float(values.min()),
+    "mean": lambda values: float(values.mean()),
+    "count": lambda values: float(len(values)),
+}
+"""How one number is made of the rows that are meant."""
+COLUMNS = ["model", "seed", "what", "measured", "published", "difference", "source", "found_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One published figure.
+
+    Args:
+        what: in words.
+        value: as published, in the unit of the table.
+        source: paper and place in it.
+        run: the section whose results it is held against.
+        table: a CSV file of that run, or run.json.
+        column: of the table; of run.json a path of keys joined by dots.
+        where: values of other columns that the rows must have.
+        take: how the rows become one number, a name in `TAKES`.
+    """
+
+    what: str
+    value: float
+    source: str
+    run: str
+    table: str
+    column: str
+    where: Mapping[str, Any]
+    take: str
+
+    def measured(self, place: Path) -> float:
+        """Look the figure up in the results of one cell.
+
+        Args:
+            place: directory of the cell.
+
+        Returns:
+            The number; NaN where the results have no such row, or several where one is meant.
+        """
+        path = place / self.run / self.table
+        if path.suffix == ".json":
+            value: Any = json.loads(path.read_text("utf-8"))
+            for key in self.column.split("."):
+                value = value.get(key) if isinstance(value, dict) else None
+            return float(value) if isinstance(value, int | float) else math.nan
+        rows = pd.read_csv(path, keep_default_na=False, na_values={self.column: [""]})
+        for name, wanted in self.where.items():
+            rows = rows[_matches(rows, name, wanted)]
+        values = pd.to_numeric(rows[self.column].replace({"True": 1, "False": 0}), errors="coerce")
+        found = TAKES[self.take](values.astype(float))
+        return found if len(rows) or self.take == "count" else math.nan
+
+    @property
+    def found_in(self) -> str:
+        """Where the measured number stands, for people."""
+        rows = ", ".join(f"{name} {value}" for name, value in self.where.items())
+        return f"{self.run}/{self.table}: {self.take} of {self.column}" + (f" where {rows}" if rows else "")
+
+
+def _matches(rows: pd.DataFrame, name: str, wanted: Any) -> Any:
+    """Which rows have a value in a column; whether it is a text or a number is said by the value."""
+    if isinstance(wanted, bool):
+        return rows[name].astype(str) == str(wanted)
+    if isinstance(wanted, int | float):
+        return pd.to_numeric(rows[name], errors="coerce") == wanted
+    return rows[name].astype(str) == wanted
+
+
+def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> Published:
+    """Check one published figure.
+
+    Args:
+        told: what the file says.
+        runs: names of its sections.
+        file: its name.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InputError: something is missing, unknown, or of the wrong kind.
+    """
+    where = f"[[published]] of {file}"
+    for key in told:
+        check_key(key, KEYS, where)
+    for key in ("what", "value", "source", "run", "table", "column"):
+        if key not in told:
+            raise InputError(f"{where} lacks {key}: {dict(told)!r}.", "Say it.")
+    if told["run"] not in runs:
+        raise InputError(f"{where} names the run {told['run']!r}.", f"There are: {', '.join(runs)}.")
+    take = str(told.get("take", "only"))
+    check_key(take, list(TAKES), f"take in {where}")
+    if isinstance(told["value"], bool) or not isinstance(told["value"], int | float):
+        raise InputError(f"{where} has value = {told['value']!r}.", "Write a number.")
+    return Published(
+        str(told["what"]), float(told["value"]), str(told["source"]), str(told["run"]),
+        str(told["table"]), str(told["column"]), dict(told.get("where", {})), take,
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""Experiment files: what they mean, and what is refused with the nearest right name."""
+
+import pytest
+
+from headlens.errors import InputError
+from headlens.experiment.cells import cells, steps
+from headlens.experiment.file import read_experiment
+
+GOOD = """
+title = "Two models"
+note = "Not run."
+seeds = [0, 3]
+
+[model]
+names = ["minilm", "small"]
+device = "cpu"
+batch-size = 8
+
+[corpus]
+files = ["a.conllu", "b.conllu"]
+
+[classify]
+tags = ["syntactic", "coreference"]
+min-n = 10
+
+[[ablate]]
+benchmark = "similarity:pairs.tsv"
+overwrite = true
+
+[[ablate]]
+name = "pruning"
+sweep = "tags"
+from = "classify"
+
+[view]
+text = "The dog barks."
+words = true
+out = "dog.png"
+
+[[published]]
+what = "one"
+value = 1
+source = "someone"
+run = "pruning"
+table = "ablation.csv"
+column = "delta"
+"""
+
+
+def read(tmp_path, text):
+    path = tmp_path / "x.toml"
+    path.write_text(text)
+    return read_experiment(path)
+
+
+def test_every_cell_has_its_commands(tmp_path):
+    for name in ("a.conllu", "pairs.tsv"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "small").mkdir()
+    experiment = read(tmp_path, GOOD)
+    assert (experiment.title, experiment.note, experiment.seeds) == ("Two models", "Not run.", [0, 3])
+    out = tmp_path / "out"
+    places = [cell.place for cell in cells(experiment, out)]
+    assert places == [out / model / f"seed-{seed}" for model in ("minilm", "small") for seed in (0, 3)]
+    typed = [" ".join(step.typed).replace(f"{tmp_path}/", "") for step in steps(experiment, out)]
+    assert len(typed) == 16
+    assert typed[12:] == [
+        "classify small --corpus a.conllu --corpus b.conllu --device cpu --batch-size 8 --seed 3 "
+        "--tags syntactic,coreference --min-n 10 --out out/small/seed-3/classify",
+        "ablate small --device cpu --batch-size 8 --seed 3 --benchmark similarity:pairs.tsv --overwrite "
+        "--out out/small/seed-3/ablate",
+        "ablate small --device cpu --batch-size 8 --seed 3 --sweep tags --from out/small/seed-3/classify "
+        "--out out/small/seed-3/pruning",
+        "view small The dog barks. --device cpu --batch-size 8 --seed 3 --words "
+        "--out out/small/seed-3/dog.png",
+    ]
+
+
+def test_one_model_and_one_seed_need_no_directories(tmp_path):
+    experiment = read(tmp_path, '[model]\nname = "minilm"\n[classify]\n')
+    (step,) = steps(experiment, tmp_path / "out")
+    assert step.typed == ("classify", "minilm", "--out", str(tmp_path / "out" / "classify"))
+
+
+MODEL = '[model]\nname = "minilm"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            MODEL + "[ablate]\nsweeps = 1\n",
+            r"\[ablate\] of x.toml cannot have 'sweeps'. Did you mean sweep\?",
+        ),
+        (MODEL + "[clasify]\n", r"x.toml cannot have 'clasify'. Did you mean classify\?"),
+        (
+            MODEL + "devise = 'cpu'\n[classify]\n",
+            r"\[model\] of x.toml cannot have 'devise'. Did you mean device",
+        ),
+        (MODEL + "[ablate]\nqqqqqq = 1\n", r"cannot have 'qqqqqq'. It can have: .*sweep"),
+        ("[classify]\n", "x.toml does not say which model. Write"),
+        (MODEL, "x.toml runs nothing. Add a section: classify"),
+        (MODEL + "[[ablate]]\n[[ablate]]\n", "Two sections of x.toml write to 'ablate'. Give one a name"),
+        (MODEL + '[ablate]\nname = "../up"\n', "which is no name of a directory"),
+        (MODEL + '[ablate]\nout = "x"\n', "has an out, which the experiment chooses. Write name"),
+        (MODEL + '[view]\ntext = "a"\n', "needs a text and an out"),
+        (MODEL + "seeds = 1\n[classify]\n", r"\[model\] of x.toml cannot have 'seeds'"),
+        ("seeds = [-1]\n" + MODEL + "[classify]\n", r"has seeds = \[-1\]. Write a list"),
+        ("title = \n", "x.toml is no TOML"),
+        ("classify = 3\n" + MODEL, r"x.toml has classify = 3. Write a section \[classify\]"),
+        (MODEL + "[classify]\n[[published]]\nvalue = 1\n", r"\[\[published\]\] of x.toml lacks what"),
+        (
+            GOOD.replace('run = "pruning"', 'run = "prune"'),
+            "names the run 'prune'. There are: classify, ablate",
+        ),
+        (GOOD.replace("value = 1", 'value = "1"'), "has value = '1'. Write a number"),
+        (GOOD + 'take = "maximum"\n', "cannot have 'maximum'. Did you mean max"),
+    ],
+)
+def test_what_means_nothing_is_refused(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, text)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        read_experiment(tmp_path / "nowhere.toml")

@@ -1,0 +1,210 @@
+"""`headlens run`: the commands of a file, once each, the same bytes twice, and what was published beside."""
+
+import json
+
+import lxml.html
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import planted
+import runpages
+from headlens.cli import main
+
+FILE = """
+title = "Planted heads"
+note = "A made-up model."
+seeds = [0, 1]
+
+[model]
+name = "model"
+
+[corpus]
+files = ["text.conllu"]
+
+[classify]
+tags = ["delimiter", "positional"]
+
+[similar]
+tags = "classify"
+
+[ablate]
+benchmark = "language:lines.txt"
+heads = "0.*"
+
+[[published]]
+what = "the planted head"
+value = 1.0
+source = "by hand"
+run = "classify"
+table = "scores.csv"
+where = { layer = 0, head = 0, measure = "argmax@-1" }
+column = "score"
+
+[[published]]
+what = "what was not measured"
+value = 2.0
+source = "nobody"
+run = "classify"
+table = "scores.csv"
+where = { measure = "nsubj:dependent->head" }
+column = "score"
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model with a previous-token head, a corpus, and the experiment file."""
+    from transformers import BertForMaskedLM
+
+    place = tmp_path_factory.mktemp("experiment")
+    body = planted.bert({0: planted.previous_token(), 1: planted.looks_at(["."])})
+    model = BertForMaskedLM(body.config)
+    model.bert.load_state_dict(body.state_dict(), strict=False)
+    model.save_pretrained(place / "model")
+    tokenizer = planted.tokenizer()
+    tokenizer.add_special_tokens({"mask_token": "and"})
+    tokenizer.save_pretrained(place / "model")
+    (place / "text.conllu").write_text(planted.corpus_text(n_documents=4))
+    (place / "lines.txt").write_text("dep0 top0 . dep1 top1 .\n" * 60)
+    (place / "x.toml").write_text(FILE)
+    return place
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["run", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def done(folder):
+    result = run(folder / "x.toml", "--out", folder / "out", "--quiet")
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def tables(place):
+    return {str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*.csv"))}
+
+
+def test_measured_and_published_side_by_side(folder, done):
+    table = pd.read_csv(folder / "out" / "published.csv")
+    assert table["seed"].tolist() == [0, 0, 1, 1]
+    assert table["measured"].tolist()[::2] == [1.0, 1.0]
+    assert table["measured"].isna().tolist() == [False, True] * 2
+    assert table["difference"].tolist()[0] == 0
+    page = runpages.page_of(folder / "out")
+    text = " ".join(page.text_content().split())
+    assert "Planted heads" in text
+    assert "6 commands on 1 model with 2 seeds." in text
+    assert "the planted head: 1 measured, 1 published (by hand; model)." in text
+    assert "2 published figures could not be measured here" in text
+    assert "A made-up model." in text
+    whole = lxml.html.fromstring((folder / "out" / "report.html").read_text())
+    titles = [title.text_content() for title in whole.xpath("//h2")][:5]
+    assert titles[0] == "Planted heads (out)"
+    assert [title.rpartition("(")[2] for title in titles[1:]] == [
+        "classify)",
+        "similar)",
+        "ablate)",
+        "classify)",
+    ]
+    told = json.loads((folder / "out" / "run.json").read_text())
+    assert (told["command"], len(told["steps"])) == ("run", 6)
+
+
+def test_twice_the_same_bytes(folder, done):
+    again = run(folder / "x.toml", "--out", folder / "again", "--quiet")
+    assert again.exit_code == 0, again.output
+    first, second = tables(folder / "out"), tables(folder / "again")
+    assert first == second
+    assert len(first) == 2 * (2 + 2 + 2) + 1
+
+
+def test_what_is_finished_is_not_run_again(folder, done):
+    before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("scores.csv")}
+    again = run(folder / "x.toml", "--out", folder / "out", "--quiet")
+    assert again.stdout.count("Finished before; nothing has changed since.") == 6
+    assert before == {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("scores.csv")}
+
+
+def test_an_interrupted_run_goes_on(folder, done, monkeypatch):
+    from headlens.ablation.units import Units
+
+    kept, count = Units.save, []
+
+    def save(self, name, values):
+        count.append(name)
+        if len(count) == 4:
+            raise KeyboardInterrupt
+        kept(self, name, values)
+
+    monkeypatch.setattr(Units, "save", save)
+    stopped = run(folder / "x.toml", "--out", folder / "stopped", "--quiet")
+    assert stopped.exit_code != 0
+    monkeypatch.setattr(Units, "save", kept)
+    result = run(folder / "x.toml", "--out", folder / "stopped", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("Finished before") == 2
+    assert tables(folder / "out") == tables(folder / "stopped")
+    assert json.loads((folder / "stopped/seed-0/ablate/run.json").read_text())["conditions_reused"] == 2
+
+
+def test_a_changed_section_runs_again_with_all_that_reads_it(folder, done):
+    changed = folder / "changed.toml"
+    changed.write_text(FILE.replace('["delimiter", "positional"]', '["delimiter"]'))
+    result = run(changed, "--out", folder / "out2", "--quiet")
+    assert result.exit_code == 0, result.output
+    changed.write_text(FILE.replace('heads = "0.*"', 'heads = "0.0-1"'))
+    result = run(changed, "--out", folder / "out2", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("Finished before") == 0
+    assert len(pd.read_csv(folder / "out2/seed-0/ablate/ablation.csv")["condition"].unique()) == 2
+
+
+def test_dry_run_prints_the_commands(folder, tmp_path):
+    result = run(folder / "x.toml", "--dry-run", "--out", tmp_path / "nothing")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 6
+    assert result.stdout.startswith(f"headlens classify {folder / 'model'} --corpus {folder / 'text.conllu'}")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_bad_values_are_refused_before_anything_runs(folder, tmp_path):
+    bad = folder / "bad.toml"
+    bad.write_text(FILE.replace('heads = "0.*"', 'draws = "many"'))
+    result = run(bad, "--out", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: [ablate] of bad.toml: Invalid value for '--draws'")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_save_as_writes_a_file_that_does_the_same(folder, tmp_path):
+    file = tmp_path / "mine.toml"
+    typed = [
+        "classify",
+        str(folder / "model"),
+        "--corpus",
+        str(folder / "text.conllu"),
+        "--tags",
+        "delimiter",
+    ]
+    typed += ["--seed", "3", "--device", "cpu", "--quiet"]
+    result = CliRunner().invoke(main, [*typed, "--out", str(tmp_path / "a" / "mine"), "--save-as", str(file)])
+    assert result.exit_code == 0, result.output
+    assert "save_as" not in json.loads((tmp_path / "a" / "mine" / "run.json").read_text())["options"]
+    assert run(file, "--out", tmp_path / "b", "--quiet").exit_code == 0
+    first, second = (tmp_path / place / "mine" / "scores.csv" for place in "ab")
+    assert first.read_bytes() == second.read_bytes()
+    text = file.read_text()
+    assert "seeds = [" in text
+    assert 'device = "cpu"' in text
+    assert "quiet" not in text
+
+
+def test_save_as_of_a_picture(folder, tmp_path):
+    file, out = tmp_path / "mine.toml", tmp_path / "a.csv"
+    typed = ["view", str(folder / "model"), 'dep0 "top0" .', "--heads", "0.*", "--words", "--out", str(out)]
+    result = CliRunner().invoke(main, [*typed, "--save-as", str(file)])
+    assert result.exit_code == 0, result.output
+    assert run(file, "--out", tmp_path / "b").exit_code == 0
+    assert (tmp_path / "b" / "a.csv").read_bytes() == out.read_bytes()
