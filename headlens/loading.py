@@ -148,8 +148,10 @@ def load_tokenizer(source: Source) -> Any:
     Returns:
         The tokenizer; None where the checkpoint brings none.
     """
+    compact = read_compact(source.place)
+    config = {} if compact is None else {"config": compact.own_config()}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.place, **source.options)
+        tokenizer = AutoTokenizer.from_pretrained(source.place, **source.options, **config)
         # for a checkpoint without tokenizer files transformers makes one that knows no word
         n_words = len(tokenizer.get_vocab()) - len(tokenizer.added_tokens_decoder)
     except Exception:  # transformers raises many kinds; a model without a tokenizer still has an anatomy

@@ -132,7 +132,7 @@ class TestFiles:
             plain = AutoModelForCausalLM.from_pretrained(tmp_path / form)
             assert plain.dtype == torch.bfloat16
 
-    def test_plain_transformers_refuses_a_compact_checkpoint(self, tmp_path):
+    def test_plain_transformers_refuses_a_compact_checkpoint(self, tmp_path, capsys):
         lens = toys.family("bert")
         prune(lens, "0.2", tmp_path, "compact")
         with pytest.raises(ValueError, match="headlens_compact"):
@@ -141,6 +141,9 @@ class TestFiles:
         config = json.loads((tmp_path / "config.json").read_text())
         assert config["model_type"] == "headlens_compact"
         assert read_compact(tmp_path).config["model_type"] == "bert"
+        capsys.readouterr()
+        assert headlens.load(str(tmp_path)).tokenizer("the dog").input_ids
+        assert "headlens_compact" not in capsys.readouterr().err
         assert read_compact(tmp_path / "nowhere") is None
 
     def test_a_compact_model_is_pruned_again(self, tmp_path):
