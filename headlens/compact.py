@@ -70,6 +70,14 @@ class Compact:
                 module._parameters[leaf] = nn.Parameter(new, requires_grad=old.requires_grad)
             else:
                 module._buffers[leaf] = new
+        self.count(model)
+
+    def count(self, model: nn.Module) -> None:
+        """Tell a model's modules what they count by here.
+
+        Args:
+            model: as large as it is here.
+        """
         for path, numbers in self.attributes.items():
             for attribute, number in numbers.items():
                 setattr(model.get_submodule(path), attribute, number)

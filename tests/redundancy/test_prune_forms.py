@@ -155,6 +155,35 @@ class TestFiles:
             expected = lens.model(torch.tensor([[5, 6, 7]])).logits
         assert (found.lens.model(torch.tensor([[5, 6, 7]])).logits - expected).abs().max() < 1e-5
 
+    def test_the_model_itself_is_not_overwritten(self, tmp_path):
+        prune(llama(), "*.2-3", tmp_path / "a", "cut")
+        (tmp_path / "a" / "run.json").write_text("{}")
+        with pytest.raises(RunError, match=r"a is the model that is pruned. Choose another"):
+            prune(str(tmp_path / "a"), "0.0", tmp_path / "a", "masked")
+        assert headlens.load(str(tmp_path / "a")).anatomy.sites[0].n_heads == 2
+
+    def test_nothing_of_an_earlier_result_stays(self, tmp_path):
+        out = tmp_path / "out"
+        prune(llama(), "*.2-3", out, "cut")
+        (out / "run.json").write_text("{}")
+        (out / "model-00001-of-00002.safetensors").write_bytes(b"old")
+        prune(llama(), "0.1", out, "masked")
+        assert [path.name for path in out.glob("*.safetensors*")] == ["model.safetensors"]
+
+    def test_a_checkpoint_that_is_not_right_is_not_left(self, tmp_path, monkeypatch):
+        from headlens.redundancy.pruning import prune as home
+
+        kept, count = Probe.difference, []
+
+        def difference(self, model):
+            count.append(model)
+            return kept(self, model) if len(count) < 2 else 1.0
+
+        monkeypatch.setattr(home.Probe, "difference", difference)
+        with pytest.raises(ModelError, match=r"as loaded from .* puts out other values"):
+            prune(llama(), "0.1", tmp_path / "out", "masked")
+        assert not list((tmp_path / "out").glob("*.safetensors"))
+
     def test_other_files_are_not_overwritten(self, tmp_path):
         (tmp_path / "thesis.tex").write_text("years of work")
         with pytest.raises(RunError, match=r"is not empty, and no pruned model of headlens. Choose another"):

@@ -37,11 +37,12 @@ def compacts(lens: Lens, plan: Plan, state: State) -> Iterator[Compact]:
     layers = _layers(lens.model, shapes)
     cuts = {cut.site.module: cut for cut in plan.cuts if len(cut.kept) < cut.site.n_heads}
     counts = {path: _counts(lens, path, cut) for path, cut in cuts.items()}
+    before = {path: vars(lens.model.get_submodule(path)) for path in counts}
     names = sorted({name for found in counts.values() for name in found})[:MOST_COUNTS]
     for size in range(len(names), -1, -1):
         for chosen in combinations(names, size):
             attributes = {
-                path: {name: found[name] for name in chosen if name in found}
+                path: {name: now if name in chosen else before[path][name] for name, now in found.items()}
                 for path, found in counts.items()
             }
             yield Compact(config, shapes, {**layers, **attributes})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from transformers import PreTrainedModel
 
@@ -117,9 +116,11 @@ def compact(lens: Lens, removed: Sequence[Head]) -> Pruned:
         if probe.fits(make):
             model = make()
             return Pruned(model, "compact", plan, None, probe.check(model, "with smaller matrices"))
-    for how in compacts(lens, plan, state):
-        if probe.fits(partial(shrunk, lens, how, state)):
-            model = shrunk(lens, how, state)
+    ways = list(compacts(lens, plan, state))
+    model = shrunk(lens, ways[0], state)
+    for how in ways:
+        how.count(model)
+        if probe.fits(lambda: model):
             so_far = _so_far(lens)
             whole = how if so_far is None else so_far.then(how)
             return Pruned(model, "compact", plan, whole, probe.check(model, "with smaller matrices"))

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headlens.errors import InputError
+from headlens.errors import HeadlensError, InputError
 from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.opening import load
 from headlens.redundancy.pruning.cost import Cost, costs
 from headlens.redundancy.pruning.forms import FORMS, Pruned
 from headlens.redundancy.pruning.probe import Probe
-from headlens.redundancy.pruning.saving import check_place, save
+from headlens.redundancy.pruning.saving import check_place, remove_weights, save
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def prune(
     """
     check_form(form)
     out = Path(out)
-    check_place(out)
     lens = load(lens) if isinstance(lens, str) else lens
+    check_place(out, lens)
     chosen = lens.anatomy.select(heads)
     if len(chosen) == len(lens.anatomy.heads):
         raise InputError("All heads of the model would go.", "Name fewer.")
@@ -72,8 +72,12 @@ def prune(
     before, after = costs(lens, pruned.model, len(chosen))
     out.mkdir(parents=True, exist_ok=True)
     save(lens, pruned, out)
-    again = _load_again(lens, out)
-    difference = Probe(lens, chosen).check(again.model, f"as loaded from {out}")
+    try:
+        again = _load_again(lens, out)
+        difference = Probe(lens, chosen).check(again.model, f"as loaded from {out}")
+    except HeadlensError:
+        remove_weights(out)  # nothing wrong is left behind
+        raise
     return Result(again, pruned, before, after, difference)
 
 

@@ -19,17 +19,31 @@ SMALL = 2**20  # bytes: files that go along as they are; larger ones are weights
 WEIGHTS = (".bin", ".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".h5", ".msgpack", ".ot", ".ckpt")
 
 
-def check_place(out: Path) -> None:
-    """Refuse a directory that holds something else than an earlier result of pruning.
+def check_place(out: Path, lens: Lens | None = None) -> None:
+    """Refuse a directory that holds something else than an earlier result of pruning, or the model itself.
 
     Args:
         out: the directory.
+        lens: the model that is pruned, where it is known yet.
 
     Raises:
-        RunError: it holds other files.
+        RunError: it holds other files, or the model's own.
     """
     if out.is_dir() and any(out.iterdir()) and not (out / "run.json").is_file():
         raise RunError(f"{out} is not empty, and no pruned model of headlens.", "Choose another --out.")
+    if lens is not None and lens.source is not None and Path(lens.source.place).resolve() == out.resolve():
+        raise RunError(f"{out} is the model that is pruned.", "Choose another --out.")
+
+
+def remove_weights(out: Path) -> None:
+    """Remove the weights of a checkpoint.
+
+    Args:
+        out: its directory.
+    """
+    for pattern in ("*.safetensors", "*.safetensors.index.json"):
+        for path in out.glob(pattern):
+            path.unlink()
 
 
 def save(lens: Lens, pruned: Pruned, out: Path) -> None:
@@ -48,6 +62,7 @@ def save(lens: Lens, pruned: Pruned, out: Path) -> None:
     model = pruned.model
     model.to(_stored_dtype(lens))  # type: ignore[arg-type]  # to() is wrapped
     try:
+        remove_weights(out)  # an earlier result may have had other files
         _copy_small_files(lens.source, out)
         if pruned.compact is None:
             model.save_pretrained(out)
