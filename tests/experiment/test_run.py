@@ -1,6 +1,7 @@
 """`headlens run`: the commands of a file, once each, the same bytes twice, and what was published beside."""
 
 import json
+from pathlib import Path
 
 import lxml.html
 import pandas as pd
@@ -208,3 +209,12 @@ def test_save_as_of_a_picture(folder, tmp_path):
     assert result.exit_code == 0, result.output
     assert run(file, "--out", tmp_path / "b").exit_code == 0
     assert (tmp_path / "b" / "a.csv").read_bytes() == out.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[2] / "experiments").glob("*.toml")), ids=lambda file: file.name
+)
+def test_every_experiment_can_be_read(file, tmp_path):
+    result = run(file, "--dry-run", "--out", tmp_path / "nothing")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("headlens ")
