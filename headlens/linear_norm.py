@@ -155,5 +155,45 @@ def norms_before(lens: Lens, paths: Sequence[str]) -> dict[str, Norm]:
     return found
 
 
+def as_read(lens: Lens, embedding: Tensor) -> Tensor:
+    """Pass an embedding table through the norm that stands right behind it, before the first layer.
+
+    Args:
+        lens: the model.
+        embedding: [vocabulary, model width].
+
+    Returns:
+        The same shape; the table itself where there is no such norm.
+    """
+    table = lens.model.get_input_embeddings()
+    looked_up: list[Tensor] = []
+    norms: list[nn.Module] = []
+
+    def norm_runs(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if looked_up and not norms and arguments and _same(arguments[0], looked_up[0]):
+            norms.append(module)
+
+    with ExitStack() as stack, torch.inference_mode():
+        stack.enter_context(lens.observe(lambda site, block: None, sites=()))  # in eval mode
+        stack.callback(table.register_forward_hook(lambda _, __, output: looked_up.append(output)).remove)
+        for path, module in lens.model.named_modules():
+            weight = getattr(module, "weight", None)
+            inside = any(isinstance(part, nn.ModuleList) for part in _above(lens.model, path))
+            if isinstance(weight, Tensor) and weight.ndim == 1 and not inside:
+                stack.callback(module.register_forward_pre_hook(norm_runs).remove)
+        run(lens.model)
+    if not norms:
+        return embedding
+    with torch.no_grad():
+        read: Tensor = norms[0].forward(embedding)
+    return read
+
+
+def _above(model: nn.Module, path: str) -> list[nn.Module]:
+    """The modules that a module is in."""
+    parts = path.split(".")
+    return [model.get_submodule(".".join(parts[:end])) for end in range(1, len(parts))]
+
+
 def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool(torch.equal(one, other))

@@ -16,7 +16,7 @@ from headlens.factored import Factored
 from headlens.heads import Head, Site
 from headlens.layout import Layout, Places, layouts
 from headlens.lens import Lens
-from headlens.linear_norm import Norm, norms_before
+from headlens.linear_norm import Norm, as_read, norms_before
 from headlens.norms import output_matrix
 from headlens.writing import Writing
 
@@ -26,7 +26,8 @@ class Ends:
     """What stands before and after all heads of a site on the way from a token to a token.
 
     Args:
-        embedding: what tokens are read as, [vocabulary, model width].
+        embedding: what tokens enter the residual stream as, [vocabulary, model width]: rows of the table,
+            through the norm right behind it where there is one (BLOOM).
         before: the norm that values are read through; None where there is none.
         after: the final norm.
         unembedding: what logits are read with, [vocabulary, model width].
@@ -154,9 +155,10 @@ def _ends(lens: Lens, found: dict[Site, Layout]) -> dict[Site, Ends]:
     embedding = getattr(lens.model.get_input_embeddings(), "weight", None)
     if writing is None or embedding is None or embedding.shape[-1] != writing.unembedding.shape[-1]:
         return {}
+    embedding = as_read(lens, embedding.detach())
     before = norms_before(lens, [layout.value.layer for layout in found.values()])
     return {
-        site: Ends(embedding.detach(), before.get(layout.value.layer), writing.norm, writing.unembedding)
+        site: Ends(embedding, before.get(layout.value.layer), writing.norm, writing.unembedding)
         for site, layout in found.items()
         if site in writing.outputs and site.stack != "cross"  # that one reads another stack
     }

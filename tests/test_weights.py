@@ -198,6 +198,25 @@ def test_the_way_from_token_to_token(family):
     assert head.copying_score == pytest.approx(found.sum().real / np.abs(found).sum(), abs=1e-4)
 
 
+def test_an_embedding_is_read_through_the_norm_behind_it():
+    """BLOOM norms its embeddings before the first layer; GPT-2 and Llama do not."""
+    model = families.build("bloom")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.copy_(torch.rand_like(parameter) + 0.5)
+    head = headlens.load(model).weights("1.2")
+    body, layer = model.transformer, model.transformer.h[1]
+    with torch.no_grad():
+        states = body.word_embeddings_layernorm(body.word_embeddings.weight)
+        read = (states - states.mean(-1, keepdim=True)) * layer.input_layernorm.weight @ head.value
+        written = read @ head.output
+        logits = (written - written.mean(-1, keepdim=True)) * body.ln_f.weight @ model.lm_head.weight.T
+    assert_close(head.token_ov.matrix(), logits, atol=1e-5, rtol=1e-3)
+    found = np.linalg.eigvals(logits.double().numpy())
+    assert head.copying_score == pytest.approx(found.sum().real / np.abs(found).sum(), abs=1e-4)
+
+
 def test_bert_has_no_way_from_token_to_token():
     head = headlens.load(families.build("bert")).weights("0.1")
     assert head.token_ov is None

@@ -66,17 +66,18 @@ def command(
 
     clock = runs.Clock.start()
     check_place(out)  # before the model is loaded: that takes a while
-    runs.prepare(out, "prune")
     lens = options.load(model)
     with spoken_warnings():
         chosen = _chosen(lens, heads, run, keep)
     found = prune(lens, chosen, out, form)
+    runs.prepare(out, "prune")
     facts = {
         "form": found.pruned.form,
         "removed": [str(head) for head in chosen],
         "silent": found.pruned.plan.n_silent,
         "before": found.before,
         "after": found.after,
+        "bytes_on_disk": found.bytes_on_disk,
         "largest_difference": found.difference,
     }
     runs.save(out, runs.record("prune", lens, said(), facts, clock))
@@ -108,6 +109,8 @@ def summary(lens: Lens, found: Result, out: Path) -> str:
             round(after.tokens_per_second),
         ),
     ]
+    if all(found.bytes_on_disk):
+        rows.insert(2, ("weights on disk, bytes", *found.bytes_on_disk))
     lines = [f"{'':<42}{'before':>16}{'after':>16}{'after / before':>16}"]
     lines += [f"{name:<42}{old:>16,}{new:>16,}{new / old:>16.3f}" for name, old, new in rows]
     n_gone, n_heads = len(pruned.plan.removed), len(lens.anatomy.heads)
@@ -116,6 +119,10 @@ def summary(lens: Lens, found: Result, out: Path) -> str:
         f"Removed {n_gone} of {n_heads} heads: {removed_heads(lens, pruned)}.",
         HOW[pruned.form],
     ]
+    if lens.source is not None and "gguf_file" in lens.source.options:
+        lines.append(
+            "The .gguf file holds quantised weights; the checkpoint holds what they stand for, as float32."
+        )
     if pruned.form != "masked" and pruned.plan.n_silent:
         lines.append(silent_heads(pruned))
     if pruned.compact is not None:

@@ -74,7 +74,7 @@ class SameModel:
         wanted = f"headlens {command if command == 'ablate' else 'classify'} {shlex.quote(mine)} --out DIR"
         return RunError(
             f"{run} is about another model: it was made with {name}, {how} {mine} as it is now.",
-            f"Type first: {wanted} (and then --tags DIR).",
+            f"Type first: {wanted}, and give that run.",
         )
 
 

@@ -31,14 +31,15 @@ def test_costs_are_told_apart(model, tmp_path):
     assert lines[0].split() == ["before", "after", "after", "/", "before"]
     assert lines[1].split() == ["heads", "that", "work", "8", "5", "0.625"]
     assert re.fullmatch(r"parameters +([\d,]+) +\1 +1\.000", lines[2])
-    assert re.fullmatch(r"attention multiply-adds, 64 tokens +([\d,]+) +\1 +1\.000", lines[3])
-    assert re.fullmatch(r"tokens per second, measured on cpu( +[\d,]+){2} +[\d.]+", lines[4])
+    assert re.fullmatch(r"weights on disk, bytes( +[\d,]+){2} +1\.000", lines[3])
+    assert re.fullmatch(r"attention multiply-adds, 64 tokens +([\d,]+) +\1 +1\.000", lines[4])
+    assert re.fullmatch(r"tokens per second, measured on cpu( +[\d,]+){2} +[\d.]+", lines[5])
     assert "Removed 3 of 8 heads: 0.1,1.2-3." in lines
     assert "is neither smaller nor faster" in masked.stdout
     cut = prune(model, "--heads", "*.2-3", "--out", tmp_path / "cut")
     assert cut.exit_code == 0, cut.output
     assert cut.stdout.splitlines()[1].split()[-3:] == ["8", "4", "0.500"]
-    assert cut.stdout.splitlines()[3].endswith(" 0.500")
+    assert cut.stdout.splitlines()[4].endswith(" 0.500")
     assert "plain `transformers` loads it" in cut.stdout
 
 
@@ -82,8 +83,8 @@ def test_errors_are_one_line_and_leave_nothing(model, tmp_path):
     assert result.output.startswith("Error: There is no head 9.1 in this model.")
     result = prune(model, "--heads", "0.1", "--form", "cut", "--out", tmp_path / "x")
     assert result.exit_code == 1
-    assert "Type --form compact" in result.output
-    assert not (tmp_path / "x" / "model.safetensors").exists()
+    assert "Remove whole groups, or type --form masked." in result.output
+    assert not (tmp_path / "x").exists()
 
 
 def test_minilm_from_a_run(tmp_path):

@@ -113,7 +113,7 @@ def test_a_run_of_another_model_of_the_same_shape_by_its_weights(tmp_path):
         read_marks([run], lens)
     assert str(refused.value) == (
         f"{run} is about another model: it was made with theirs, with other weights than ./mine as it is "
-        "now. Type first: headlens classify ./mine --out DIR (and then --tags DIR)."
+        "now. Type first: headlens classify ./mine --out DIR, and give that run."
     )
     again = of_model(tmp_path / "b", lens, name="./mine", weights_sha256={"m.safetensors": "bb"})
     with pytest.raises(RunError, match=r"made with \./mine, with other weights than \./mine as it is now"):

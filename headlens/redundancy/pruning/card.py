@@ -11,11 +11,12 @@ from headlens.redundancy.pruning.forms import Pruned
 
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)  # settings of a model card, which must stay on top
 HOW = {
-    "cut": "Their matrices were cut and the config says so: the checkpoint is smaller and faster, and plain "
-    "`transformers` loads it.",
+    "cut": "Their matrices were cut and the config says so: the model has fewer parameters and less to "
+    "compute, and plain `transformers` loads it.",
     "masked": "Their rows of W_O were set to 0: the model computes what it computes without these heads, "
     "loads wherever the original loads, and is neither smaller nor faster.",
-    "compact": "The matrices of each layer were cut by themselves, so that the model is smaller and faster.",
+    "compact": "The matrices of each layer were cut by themselves: the model has fewer parameters and less "
+    "to compute.",
 }
 
 

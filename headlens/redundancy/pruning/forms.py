@@ -73,6 +73,8 @@ def cut(lens: Lens, removed: Sequence[Head]) -> Pruned:
         InputError: layers share weights, and a head would go in some of them only.
         ModelError: the config cannot say it.
     """
+    if not cut_each(lens.anatomy, removed).n_cut:
+        raise _no_group()
     probe, places = Probe(lens, removed), _layouts(lens)
     for plan in (cut_each(lens.anatomy, removed), cut_alike(lens.anatomy, removed)):
         if not plan.n_cut:
@@ -107,10 +109,7 @@ def compact(lens: Lens, removed: Sequence[Head]) -> Pruned:
     """
     probe, plan = Probe(lens, removed), cut_each(lens.anatomy, removed)
     if not plan.n_cut:
-        raise ModelError(
-            "No key-value head loses all the heads that read it, so no matrix gets smaller.",
-            "Remove whole groups, or type --form masked.",
-        )
+        raise _no_group()
     state = without(lens, plan, _layouts(lens))
     for make in makers(lens, plan, state):
         if probe.fits(make):
@@ -154,6 +153,13 @@ def automatic(lens: Lens, removed: Sequence[Head]) -> Pruned:
         if found.plan.n_silent == 0:
             return found
     return masked(lens, removed)
+
+
+def _no_group() -> ModelError:
+    return ModelError(
+        "No key-value head loses all the heads that read it, so no matrix gets smaller.",
+        "Remove whole groups, or type --form masked.",
+    )
 
 
 def _so_far(lens: Lens) -> Compact | None:

@@ -14,6 +14,7 @@ from headlens.errors import ModelError
 from headlens.heads import Head
 from headlens.lens import Lens
 
+JOINT = "Something between its heads and W_O depends on all heads together, a norm for instance."
 WITHIN = 1e-5  # of the largest output, where that is above 1
 
 
@@ -62,12 +63,13 @@ class Probe:
         except Exception:  # a family's code may fail on sizes that it was not made for in any way
             return False
 
-    def check(self, model: PreTrainedModel, what: str) -> float:
+    def check(self, model: PreTrainedModel, what: str, why: str = JOINT) -> float:
         """Refuse a model whose outputs are not the ablated ones.
 
         Args:
             model: a pruned model.
             what: how it was pruned, for the message.
+            why: what it may come from, for the message.
 
         Returns:
             The largest difference.
@@ -80,7 +82,7 @@ class Probe:
             raise ModelError(
                 f"{type(model).__name__} {what} puts out other values than with the same heads ablated "
                 f"(up to {found:.2g} apart, where at most {self.tolerance:.2g} is rounding).",
-                "Something between its heads and W_O depends on all heads together, a norm for instance.",
+                why,
             )
         return found
 

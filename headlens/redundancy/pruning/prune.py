@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headlens.errors import HeadlensError, InputError
+from headlens.errors import InputError
 from headlens.heads import Head
 from headlens.lens import Lens
+from headlens.loading import find
 from headlens.opening import load
 from headlens.redundancy.pruning.cost import Cost, costs
 from headlens.redundancy.pruning.forms import FORMS, Pruned
 from headlens.redundancy.pruning.probe import Probe
-from headlens.redundancy.pruning.saving import check_place, remove_weights, save
+from headlens.redundancy.pruning.saving import check_place, save, staged
+from headlens.redundancy.pruning.stored import check_nothing_is_rounded
+
+NOT_KEPT = "Something of the model is not kept by its family's own way of saving it; nothing was written."
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Result:
         before: what the model cost.
         after: what it costs now.
         difference: of the loaded model's outputs from those of the ablated model, at most.
+        bytes_on_disk: of the weight files before and after; 0 where there were none.
     """
 
     lens: Lens
@@ -33,6 +38,7 @@ class Result:
     before: Cost
     after: Cost
     difference: float
+    bytes_on_disk: tuple[int, int]
 
 
 def prune(
@@ -65,25 +71,28 @@ def prune(
     out = Path(out)
     lens = load(lens) if isinstance(lens, str) else lens
     check_place(out, lens)
+    check_nothing_is_rounded(lens)
     chosen = lens.anatomy.select(heads)
     if len(chosen) == len(lens.anatomy.heads):
         raise InputError("All heads of the model would go.", "Name fewer.")
     pruned = FORMS[form](lens, chosen)
     before, after = costs(lens, pruned.model, len(chosen))
-    out.mkdir(parents=True, exist_ok=True)
-    save(lens, pruned, out)
-    try:
-        again = _load_again(lens, out)
-        difference = Probe(lens, chosen).check(again.model, f"as loaded from {out}")
-    except HeadlensError:
-        remove_weights(out)  # nothing wrong is left behind
-        raise
-    return Result(again, pruned, before, after, difference)
+    with staged(out) as place:
+        save(lens, pruned, place)
+        again = _load_again(lens, place)
+        difference = Probe(lens, chosen).check(again.model, "as loaded again", NOT_KEPT)
+    again.source = find(str(out))
+    return Result(again, pruned, before, after, difference, (_on_disk(lens), _on_disk(again)))
 
 
-def _load_again(lens: Lens, out: Path) -> Lens:
+def _load_again(lens: Lens, place: Path) -> Lens:
     dtype = str(lens.model.dtype).removeprefix("torch.")
-    return load(str(out), device=str(lens.device), dtype=dtype, allow_random_weights=bool(lens.missing))
+    return load(str(place), device=str(lens.device), dtype=dtype, allow_random_weights=bool(lens.missing))
+
+
+def _on_disk(lens: Lens) -> int:
+    files = lens.source.files if lens.source is not None else ()
+    return sum(path.stat().st_size for path in files)
 
 
 def check_form(form: str) -> None:

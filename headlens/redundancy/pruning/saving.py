@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from headlens.errors import HeadlensError, RunError
+from headlens.errors import RunError
 from headlens.lens import Lens
-from headlens.loading import Source, read_config
+from headlens.loading import Source
 from headlens.redundancy.pruning.card import card
 from headlens.redundancy.pruning.forms import Pruned
+from headlens.redundancy.pruning.stored import stored_dtype
 from headlens.tables import write_text
 
 SMALL = 2**20  # bytes: files that go along as they are; larger ones are weights in another format
@@ -35,21 +37,41 @@ def check_place(out: Path, lens: Lens | None = None) -> None:
         raise RunError(f"{out} is the model that is pruned.", "Choose another --out.")
 
 
-def remove_weights(out: Path) -> None:
-    """Remove the weights of a checkpoint.
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """Write a checkpoint beside its place, and move it there when it is whole and right.
 
     Args:
-        out: its directory.
+        out: where it shall be.
+
+    Yields:
+        A new directory; on an exception it goes, and `out` is as it was.
+
+    Raises:
+        RunError: it cannot be written.
     """
-    for pattern in ("*.safetensors", "*.safetensors.index.json"):
-        for path in out.glob(pattern):
-            path.unlink()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise RunError(f"{out} cannot be written: {error.strerror}.", "Choose another --out.") from error
+    try:
+        yield place
+        out.mkdir(exist_ok=True)
+        for old in [*out.glob("*.safetensors"), *out.glob("*.safetensors.index.json")]:
+            old.unlink()  # of an earlier result, which may have had other files
+        for path in [path for path in sorted(place.rglob("*")) if path.is_file()]:
+            target = out / path.relative_to(place)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def save(lens: Lens, pruned: Pruned, out: Path) -> None:
     """Write the checkpoint: safetensors, config, generation config, tokenizer, a model card, and small files.
 
-    Weights are stored in the type of the checkpoint that was pruned.
+    Weights are stored in the widest type in which the checkpoint that was pruned stores them.
 
     Args:
         lens: the model before.
@@ -60,10 +82,9 @@ def save(lens: Lens, pruned: Pruned, out: Path) -> None:
         RunError: it cannot be written.
     """
     model = pruned.model
-    model.to(_stored_dtype(lens))  # type: ignore[arg-type]  # to() is wrapped
+    model.to(stored_dtype(lens))  # type: ignore[arg-type]  # to() is wrapped
     try:
-        remove_weights(out)  # an earlier result may have had other files
-        _copy_small_files(lens.source, out)
+        _copy_files(lens.source, out)
         if pruned.compact is None:
             model.save_pretrained(out)
         else:
@@ -77,34 +98,38 @@ def save(lens: Lens, pruned: Pruned, out: Path) -> None:
     write_text(card(lens, pruned, _old_card(lens.source)), out / "README.md")
 
 
-def _stored_dtype(lens: Lens) -> torch.dtype:
-    """The type of the checkpoint's own weights; of a model without one, that of the model."""
-    if lens.source is None or "gguf_file" in lens.source.options:
-        return lens.model.dtype
-    try:
-        stored: Any = read_config(lens.source).dtype
-    except HeadlensError:
-        stored = None
-    return stored if isinstance(stored, torch.dtype) else lens.model.dtype
-
-
-def _copy_small_files(source: Source | None, out: Path) -> None:
-    """What stands beside the weights: pooling settings of sentence encoders, vocabularies, a licence."""
+def _copy_files(source: Source | None, out: Path) -> None:
+    """What stands beside the weights: vocabularies, a licence, further modules of sentence encoders."""
     place = Path(source.place) if source is not None and "gguf_file" not in source.options else None
     if place is None or not place.is_dir():
         return
-    for path in sorted([*place.glob("*"), *place.glob("*/*")]):
-        if not path.is_file() or path.name.startswith(".") or path.stat().st_size > SMALL:
+    modules = _modules(place)
+    for path in sorted([*place.glob("*"), *place.rglob("*/*")]):
+        inside = path.relative_to(place)
+        if not path.is_file() or any(part.startswith(".") for part in inside.parts):
             continue
-        if (
-            path.suffix in WEIGHTS
-            or path.name.endswith(".index.json")
-            or path.name in ("README.md", "run.json")
-        ):
+        if len(inside.parts) > 1 and inside.parts[0] not in modules:
+            continue  # the same model for other programs
+        if len(inside.parts) == 1 and (path.stat().st_size > SMALL or _is_written(path)):
             continue
-        target = out / path.relative_to(place)
+        target = out / inside
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+
+
+def _modules(place: Path) -> set[str]:
+    """Directories of the modules that sentence-transformers runs after the model."""
+    try:
+        told = json.loads((place / "modules.json").read_text("utf-8"))
+        return {Path(one["path"]).parts[0] for one in told if one["path"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return set()
+
+
+def _is_written(path: Path) -> bool:
+    """Whether a file is written anew, or holds weights."""
+    anew = path.suffix in WEIGHTS or path.name.endswith(".index.json")
+    return anew or path.name in ("README.md", "run.json")
 
 
 def _old_card(source: Source | None) -> str:
