@@ -37,7 +37,7 @@ class Published:
         run: the section whose results it is held against.
         table: a CSV file of that run, or run.json.
         column: of the table; of run.json a path of keys joined by dots.
-        where: values of other columns that the rows must have.
+        where: values of other columns that the rows must have; a list means any of them.
         take: how the rows become one number, a name in `TAKES`.
     """
 
@@ -80,7 +80,10 @@ class Published:
 
 
 def _matches(rows: pd.DataFrame, name: str, wanted: Any) -> Any:
-    """Which rows have a value in a column; whether it is a text or a number is said by the value."""
+    """Which rows have a value in a column, or one of several; the value says whether it is text or number."""
+    if isinstance(wanted, list):
+        found = [_matches(rows, name, one) for one in wanted]
+        return pd.concat(found, axis=1).any(axis=1) if found else rows[name] != rows[name]
     if isinstance(wanted, bool):
         return rows[name].astype(str) == str(wanted)
     if isinstance(wanted, int | float):

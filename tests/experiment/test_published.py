@@ -27,6 +27,9 @@ encoder,1,0,det,0.25,True
         ({"where": {"measure": "nsubj"}, "take": "max"}, math.nan),
         ({"where": {"measure": "nsubj"}, "take": "count"}, 0),
         ({"where": {"tagged": True}, "take": "count"}, 2),
+        ({"where": {"measure": ["obj", "det"], "layer": 1}, "take": "max"}, 0.25),
+        ({"where": {"measure": ["obj", "det"]}, "take": "count"}, 4),
+        ({"where": {"measure": []}, "take": "count"}, 0),
         ({"column": "tagged", "take": "mean"}, 0.5),
     ],
 )
