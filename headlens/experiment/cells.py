@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
 from headlens.experiment.file import Experiment
-from headlens.experiment.sections import OF_OTHERS, PATHS, Section, options_of, words
+from headlens.experiment.sections import Section, options_of, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +96,26 @@ def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str
         options["--seed"] = cell.seed
     options |= section.options
     yield from (section.command, cell.model, *section.arguments)
-    yield from words(section.command, _placed(experiment, cell, options))
+    placed = {option: _placed(experiment, cell, known[option], value) for option, value in options.items()}
+    yield from words(section.command, placed)
     if "--out" not in options:
         yield from ("--out", str(cell.place / section.out))
 
 
-def _placed(experiment: Experiment, cell: Cell, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options whose values are places: names of sections, or paths that are seen from the file."""
-    names = [section.name for section in experiment.sections]
+def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any) -> Any:
+    """A value that is a place: another section's by its name, or a path that is seen from the file."""
     folder = experiment.path.parent
-
-    def place(option: str, value: Any) -> Any:
-        if isinstance(value, list):
-            return [place(option, one) for one in value]
-        if option == "--out":
-            return str(cell.place / str(value))
-        if option in OF_OTHERS and value in names:
-            return str(cell.place / str(value))
-        if option in PATHS:
-            return _found(str(value), folder)
-        if option == "--benchmark":
-            kind, colon, target = str(value).partition(":")
-            return kind + colon + ",".join(_found(one, folder) for one in target.split(","))
-        return value
-
-    return {option: place(option, value) for option, value in options.items()}
+    if isinstance(value, list):
+        return [_placed(experiment, cell, option, one) for one in value]
+    if option.name == "out":
+        return str(cell.place / str(value))
+    if isinstance(option.type, click.Path):
+        sections = [section.name for section in experiment.sections]
+        return str(cell.place / str(value)) if value in sections else _found(str(value), folder)
+    if option.name == "benchmark":
+        kind, colon, target = str(value).partition(":")
+        return kind + colon + ",".join(_found(one, folder) for one in target.split(","))
+    return value
 
 
 def _found(text: str, folder: Path) -> str:

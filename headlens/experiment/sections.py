@@ -14,9 +14,6 @@ from headlens.errors import InputError
 
 DIRECTORIES = ("classify", "ablate", "similar", "prune")  # commands whose --out is a directory
 FILES = ("view", "contributions")  # commands whose --out is a file
-OF_OTHERS = ("--from", "--tags")  # options that can name another section
-PATHS = ("--corpus", "--text", "--relations", "--frequencies", "--targets", *OF_OTHERS)
-ARGUMENTS = {"model": "model", "text": "text"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,16 @@ def test_one_model_and_one_seed_need_no_directories(tmp_path):
     assert step.typed == ("classify", "minilm", "--out", str(tmp_path / "out" / "classify"))
 
 
+def test_only_options_that_take_a_run_name_other_sections(tmp_path):
+    text = (
+        MODEL
+        + '[[classify]]\nname = "coreference"\ntags = ["coreference"]\n[similar]\ntags = "coreference"\n'
+    )
+    classify, similar = (" ".join(step.typed) for step in steps(read(tmp_path, text), tmp_path / "out"))
+    assert "--tags coreference --out" in classify
+    assert f"--tags {tmp_path / 'out' / 'coreference'} --out" in similar
+
+
 MODEL = '[model]\nname = "minilm"\n'
 
 
