@@ -9,6 +9,7 @@ import torch
 import headlens
 import planted
 import real
+import toys
 from families import build
 from headlens.classification import Reading, read_corpus
 from headlens.errors import CorpusError, InputError
@@ -127,7 +128,7 @@ def test_gum_in_one_go(minilm):
 
 
 def test_a_real_decoder(sample):
-    lens = headlens.load(real.smollm2())
+    lens = toys.smollm2()
     found = headlens.classify(lens, small(sample, 2), ["positional", "delimiter", "syntactic"])
     assert len(found.tags) == 270
     sinks = found.scores[(found.scores["measure"] == "first-token") & found.scores["tagged"]]

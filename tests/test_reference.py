@@ -8,7 +8,6 @@ from torch.testing import assert_close
 
 import families
 import headlens
-import real
 import toys
 from headlens.reference import HeadMatrices, causal, fused, padding, pattern, sum_over_heads
 
@@ -139,7 +138,7 @@ def test_every_layer_of_a_gpt2():
 
 
 def test_every_layer_of_smollm2():
-    lens = headlens.load(real.smollm2())
+    lens = toys.smollm2()
     inputs = dict(lens.tokenizer("The capital of France is Paris, and", return_tensors="pt"))
     length = inputs["input_ids"].shape[1]
     base = 1 / lens.model.config.rope_parameters["rope_theta"] ** (torch.arange(0, 64, 2).double() / 64)

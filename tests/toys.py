@@ -63,3 +63,9 @@ def family(name: str) -> Lens:
 @cache
 def minilm() -> Lens:
     return headlens.load(real.need_minilm())
+
+
+@cache
+def smollm2() -> Lens:
+    """Read once: undoing the quantisation takes a quarter of a minute."""
+    return headlens.load(real.smollm2())

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-import headlens
+import toys
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import Differentiable, open_benchmark
 from headlens.benchmarks.confusion import Accuracy
 from headlens.benchmarks.inputs import Options
-from real import smollm2
 from toytasks import CHOICE, LAST_WORD, ROLLING, WRITING, lens_of, task
 from toytext import toy_text
 
@@ -198,7 +197,7 @@ def test_every_input_is_shown_once_without_padding(tmp_path, family):
 
 @torch.no_grad()
 def test_smollm2_answers_questions(tmp_path):
-    lens = headlens.load(smollm2())
+    lens = toys.smollm2()
     facts = [
         ("The capital of France is", "Paris", "Oslo"), ("The capital of Norway is", "Oslo", "Rome"),
         ("The capital of Italy is", "Rome", "Paris"), ("Two plus two is", "four", "nine"),

@@ -8,13 +8,13 @@ import torch
 import transformers
 
 import headlens
+import toys
 from families import build
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import open_benchmark, sample_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.benchmarks.windows import windows
 from headlens.errors import InputError, ModelError
-from real import smollm2
 from toytext import toy_text, toy_tokenizer, write_lines
 
 CAUSAL = ["gpt2", "llama", "gpt_neox", "bloom", "mistral"]
@@ -178,7 +178,7 @@ def test_the_sample_suits_the_model():
 
 @torch.no_grad()
 def test_smollm2_predicts_a_text(tmp_path):
-    lens = headlens.load(smollm2())
+    lens = toys.smollm2()
     lines = [f"{i} comes after {i - 1}, and the dog chased its tail all day long.\n" for i in range(2, 14)]
     (tmp_path / "t.txt").write_text("".join(lines))
     spec = f"language:{tmp_path / 't.txt'}"

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import headlens
+import toys
 from families import build
 from headlens.benchmarks.base import Differentiable, open_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.errors import InputError, ModelError
-from real import data, smollm2
+from real import data
 from toytext import toy_text, toy_tokenizer
 
 FRAMES = {"none": (), "bos": ("[CLS]",), "both": ("[CLS]", "[SEP]")}
@@ -216,7 +217,7 @@ def test_smollm2_agrees_with_lm_evaluation_harness(tmp_path):
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
-    lens = headlens.load(smollm2())
+    lens = toys.smollm2()
     lines = data("blimp/transitive.jsonl").read_text().splitlines()[:40]
     path = tmp_path / "transitive.jsonl"
     path.write_text("\n".join(lines))

@@ -3,7 +3,6 @@ import pytest
 from click.testing import CliRunner
 
 import headlens
-import real
 import toys
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
@@ -130,7 +129,7 @@ def test_help_shows_examples():
 
 def test_the_capital_of_france():
     """A real model predicts Paris, and the head that looks it up is the one for it."""
-    lens = headlens.load(real.smollm2())
+    lens = toys.smollm2()
     found = headlens.contributions(lens, "The capital of France is")
     assert (found.token, found.position) == ("Paris", 4)
     table = found.table

@@ -8,7 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import headlens
 import planted
-import real
+import toys
 from families import VOCAB, build
 from handmade import shares
 from headlens.lens import Lens
@@ -163,7 +163,7 @@ def test_gpt2_from_its_weights(how):
 
 def test_a_head_of_smollm2_from_its_weights():
     """A real Llama: 9 heads on 3 key-value heads, of 64 numbers each; and its random tokens."""
-    lens = headlens.load(real.smollm2())
+    lens = toys.smollm2()
     made = repeated_inputs(lens.tokenizer, 64, 0)
     assert len(made.items) == N_INPUTS
     assert frame(lens.tokenizer) == ([], [])
