@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,14 @@ def run(experiment: Experiment, out: Path, invoke: Invoke, say: Callable[[str], 
         told = {"typed": list(step.typed), "inputs": _digest(step, out)}
         shown = " ".join(f'"{word}"' if " " in word else word for word in step.typed)
         say(f"\n[{number}/{len(planned)}] headlens {shown}")
-        if state.get(key) == told and _is_there(step):
+        known = state.get(key)
+        if known == {**told, "finished": True} and _is_there(step):
             say("Finished before; nothing has changed since.")
             continue
-        known = state.pop(key, None)
-        changed = known is not None and known != told
+        changed = known is not None and known != {**told, "finished": known.get("finished")}
+        _note(state, key, {**told, "finished": False}, out)  # if it is interrupted, it goes on from there
         invoke([*step.typed, *_overwriting(step, changed)])
-        state[key] = told
-        write_text(json.dumps(state, indent=2) + "\n", out / STATE)
+        _note(state, key, {**told, "finished": True}, out)
     return planned
 
 
@@ -113,6 +113,11 @@ def compare(experiment: Experiment, out: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def _note(state: dict[str, Any], key: str, told: Mapping[str, Any], out: Path) -> None:
+    state[key] = dict(told)
+    write_text(json.dumps(state, indent=2) + "\n", out / STATE)
+
+
 def _overwriting(step: Step, changed: bool) -> list[str]:
     """A step whose command line changed does not go on with what was measured before."""
     can = any("--overwrite" in one.opts for one in command_of(step.section.command).params)
@@ -149,4 +154,5 @@ def _read(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    known = found if isinstance(found, dict) else {}
+    return {key: told for key, told in known.items() if isinstance(told, dict)}

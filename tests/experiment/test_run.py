@@ -162,6 +162,30 @@ def test_a_changed_section_runs_again_with_all_that_reads_it(folder, done):
     assert len(pd.read_csv(folder / "out2/seed-0/ablate/ablation.csv")["condition"].unique()) == 2
 
 
+def test_a_changed_section_that_was_interrupted_goes_on(folder, done, monkeypatch):
+    from headlens.ablation.units import Units
+
+    file, out = folder / "halted.toml", folder / "halted"
+    text = FILE.replace("seeds = [0, 1]", "").replace('[similar]\ntags = "classify"', "")
+    file.write_text(text.replace('heads = "0.*"', 'heads = "1.*"'))
+    assert run(file, "--out", out, "--quiet").exit_code == 0
+    file.write_text(text)
+    kept, count = Units.save, []
+
+    def save(self, name, values):
+        count.append(name)
+        if len(count) == 4:
+            raise KeyboardInterrupt
+        kept(self, name, values)
+
+    monkeypatch.setattr(Units, "save", save)
+    assert run(file, "--out", out, "--quiet").exit_code != 0
+    monkeypatch.setattr(Units, "save", kept)
+    assert run(file, "--out", out, "--quiet").exit_code == 0
+    assert json.loads((out / "ablate" / "run.json").read_text())["conditions_reused"] == 2
+    assert tables(out / "ablate") == tables(folder / "out" / "seed-0" / "ablate")
+
+
 def test_dry_run_prints_the_commands(folder, tmp_path):
     result = run(folder / "x.toml", "--dry-run", "--out", tmp_path / "nothing")
     assert result.exit_code == 0
