@@ -124,9 +124,23 @@ def load_model(source: Source, dtype: str = "float32", device: str = "auto") -> 
             f"The weights of {source.name!r} cannot be loaded: {first_line(error)}",
             "headlens reads safetensors and GGUF, no pickled .bin files.",
         ) from error
+    if "gguf_file" in options:
+        _forget_quantisation(model)
     missing = {*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))}
     model.eval().to(chosen)
     return Loaded(model, load_tokenizer(source), pinned(source), tuple(sorted(missing)))
+
+
+def _forget_quantisation(model: Any) -> None:
+    """What was read from a .gguf holds plain weights, but transformers would refuse to save it."""
+    model.hf_quantizer = None
+    for owner, name in (
+        (model, "is_quantized"),
+        (model, "quantization_method"),
+        (model.config, "quantization_config"),
+    ):
+        if name in vars(owner):
+            delattr(owner, name)
 
 
 def _load_compact(compact: Compact, kind: Any, source: Source, dtype: torch.dtype) -> Any:

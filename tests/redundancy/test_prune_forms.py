@@ -173,6 +173,7 @@ class TestFiles:
         assert AutoTokenizer.from_pretrained(tmp_path)("the dog").input_ids
         config = json.loads((tmp_path / "config.json").read_text())
         assert config["model_type"] == "headlens_compact"
+        assert "_name_or_path" not in config["config"]
         assert read_compact(tmp_path).config["model_type"] == "bert"
         capsys.readouterr()
         assert headlens.load(str(tmp_path)).tokenizer("the dog").input_ids
@@ -221,6 +222,19 @@ class TestFiles:
         (tmp_path / "thesis.tex").write_text("years of work")
         with pytest.raises(RunError, match=r"is not empty, and no pruned model of headlens. Choose another"):
             prune(llama(), "0.1", tmp_path)
+
+
+def test_what_was_read_from_a_gguf_is_saved_as_what_it_stands_for(tmp_path):
+    lens = toys.smollm2()
+    found = prune(lens, "0.1,3.*", tmp_path / "a", "masked")
+    assert found.difference < 1e-4
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert "quantization_config" not in config
+    assert config["dtype"] == "float32"
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "a").eval()
+    ids = lens.tokenizer("The capital of France is", return_tensors="pt").input_ids
+    with torch.no_grad(), lens.ablate("0.1,3.*"):
+        assert (plain(ids).logits - lens.model(ids).logits).abs().max() < 1e-4
 
 
 class TestRefusals:

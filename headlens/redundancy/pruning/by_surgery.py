@@ -33,6 +33,7 @@ def compacts(lens: Lens, plan: Plan, state: State) -> Iterator[Compact]:
     """
     old = lens.model.state_dict()
     config = {**lens.model.config.to_dict(), "architectures": [type(lens.model).__name__]}
+    config.pop("_name_or_path", None)  # a path of this machine
     shapes = {name: tuple(t.shape) for name, t in state.items() if t.shape != old[name].shape}
     layers = _layers(lens.model, shapes)
     cuts = {cut.site.module: cut for cut in plan.cuts if len(cut.kept) < cut.site.n_heads}
