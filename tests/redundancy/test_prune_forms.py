@@ -205,15 +205,13 @@ class TestFiles:
         assert [path.name for path in out.glob("*.safetensors*")] == ["model.safetensors"]
 
     def test_a_checkpoint_that_is_not_right_is_not_left(self, tmp_path, monkeypatch):
-        from headlens.redundancy.pruning import prune as home
-
         kept, count = Probe.difference, []
 
         def difference(self, model):
             count.append(model)
             return kept(self, model) if len(count) < 2 else 1.0
 
-        monkeypatch.setattr(home.Probe, "difference", difference)
+        monkeypatch.setattr(Probe, "difference", difference)
         with pytest.raises(ModelError, match=r"as loaded again puts out other values"):
             prune(llama(), "0.1", tmp_path / "out", "masked")
         assert not list(tmp_path.iterdir())

@@ -30,6 +30,7 @@ class Pruned:
         plan: which heads left the matrices, and which are silent.
         compact: how a compact model differs from its config.
         difference: of its outputs from those of the model with the same heads ablated, at most.
+        probe: what they were held against, and can be again.
     """
 
     model: PreTrainedModel
@@ -37,6 +38,7 @@ class Pruned:
     plan: Plan
     compact: Compact | None
     difference: float
+    probe: Probe
 
 
 def masked(lens: Lens, removed: Sequence[Head]) -> Pruned:
@@ -56,7 +58,7 @@ def masked(lens: Lens, removed: Sequence[Head]) -> Pruned:
     probe, plan = Probe(lens, removed), silence(lens.anatomy, removed)
     model = copy.deepcopy(lens.model)
     model.load_state_dict(without(lens, plan, {}))
-    return Pruned(model, "masked", plan, _so_far(lens), probe.check(model, "with silent heads"))
+    return Pruned(model, "masked", plan, _so_far(lens), probe.check(model, "with silent heads"), probe)
 
 
 def cut(lens: Lens, removed: Sequence[Head]) -> Pruned:
@@ -79,11 +81,9 @@ def cut(lens: Lens, removed: Sequence[Head]) -> Pruned:
     for plan in (cut_each(lens.anatomy, removed), cut_alike(lens.anatomy, removed)):
         if not plan.n_cut:
             continue
-        state = without(lens, plan, places)
-        for make in makers(lens, plan, state):
-            if probe.fits(make):
-                model = make()
-                return Pruned(model, "cut", plan, None, probe.check(model, "with smaller matrices"))
+        found = probe.first(makers(lens, plan, without(lens, plan, places)))
+        if found is not None:
+            return Pruned(found[0], "cut", plan, None, found[1], probe)
     raise ModelError(
         f"A config of {lens.anatomy.architecture} cannot say what would be left: it ties the width of a head "
         "to the number of heads, or layers would have different numbers of heads.",
@@ -111,18 +111,18 @@ def compact(lens: Lens, removed: Sequence[Head]) -> Pruned:
     if not plan.n_cut:
         raise _no_group()
     state = without(lens, plan, _layouts(lens))
-    for make in makers(lens, plan, state):
-        if probe.fits(make):
-            model = make()
-            return Pruned(model, "compact", plan, None, probe.check(model, "with smaller matrices"))
+    found = probe.first(makers(lens, plan, state))
+    if found is not None:
+        return Pruned(found[0], "compact", plan, None, found[1], probe)
     ways = list(compacts(lens, plan, state))
-    model = shrunk(lens, ways[0], state)
+    small = shrunk(lens, ways[0], state)
     for how in ways:
-        how.count(model)
-        if probe.fits(lambda: model):
+        how.count(small)
+        found = probe.first([lambda: small])
+        if found is not None:
             so_far = _so_far(lens)
             whole = how if so_far is None else so_far.then(how)
-            return Pruned(model, "compact", plan, whole, probe.check(model, "with smaller matrices"))
+            return Pruned(small, "compact", plan, whole, found[1], probe)
     raise ModelError(
         f"{lens.anatomy.architecture} does not run with other numbers of heads in its layers: it counts "
         "heads elsewhere as well (for position biases of all heads, say).",

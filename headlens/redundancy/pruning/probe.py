@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -49,19 +49,24 @@ class Probe:
             return float("inf")
         return float((found - self._expected).abs().max())
 
-    def fits(self, make: Callable[[], PreTrainedModel]) -> bool:
-        """Tell whether a way of making the pruned model works and gives the ablated model's outputs.
+    def first(self, makers: Iterable[Callable[[], PreTrainedModel]]) -> tuple[PreTrainedModel, float] | None:
+        """Find the first way of making the pruned model that gives the ablated model's outputs.
 
         Args:
-            make: makes it; whatever it raises counts as no.
+            makers: make it; whatever one raises means that this is no way.
 
         Returns:
-            Whether the outputs agree to `tolerance`.
+            What it made, and its largest difference; None where none works.
         """
-        try:
-            return self.difference(make()) <= self.tolerance
-        except Exception:  # a family's code may fail on sizes that it was not made for in any way
-            return False
+        for make in makers:
+            try:
+                model = make()
+                difference = self.difference(model)
+                if difference <= self.tolerance:
+                    return model, difference
+            except Exception:  # a family's code may fail on sizes that it was not made for in any way
+                continue
+        return None
 
     def check(self, model: PreTrainedModel, what: str, why: str = JOINT) -> float:
         """Refuse a model whose outputs are not the ablated ones.

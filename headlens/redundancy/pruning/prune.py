@@ -13,7 +13,6 @@ from headlens.loading import find
 from headlens.opening import load
 from headlens.redundancy.pruning.cost import Cost, costs
 from headlens.redundancy.pruning.forms import FORMS, Pruned
-from headlens.redundancy.pruning.probe import Probe
 from headlens.redundancy.pruning.saving import check_place, save, staged
 from headlens.redundancy.pruning.stored import check_nothing_is_rounded
 
@@ -80,7 +79,7 @@ def prune(
     with staged(out) as place:
         save(lens, pruned, place)
         again = _load_again(lens, place)
-        difference = Probe(lens, chosen).check(again.model, "as loaded again", NOT_KEPT)
+        difference = pruned.probe.check(again.model, "as loaded again", NOT_KEPT)
     again.source = find(str(out))
     return Result(again, pruned, before, after, difference, (_on_disk(lens), _on_disk(again)))
 
