@@ -58,19 +58,31 @@ class Published:
 
         Returns:
             The number; NaN where the results have no such row, or several where one is meant.
+
+        Raises:
+            InputError: there is no such table, or it has no such column.
         """
         path = place / self.run / self.table
+        if not path.is_file():
+            there = [*sorted(one.name for one in path.parent.glob("*.csv")), "run.json"]
+            raise self._wrong(f"the run {self.run} wrote no {self.table}", there)
         if path.suffix == ".json":
             value: Any = json.loads(path.read_text("utf-8"))
             for key in self.column.split("."):
                 value = value.get(key) if isinstance(value, dict) else None
             return float(value) if isinstance(value, int | float) else math.nan
         rows = pd.read_csv(path, keep_default_na=False, na_values={self.column: [""]})
+        for name in (self.column, *self.where):
+            if name not in rows:
+                raise self._wrong(f"{self.table} has no column {name!r}", list(map(str, rows)))
         for name, wanted in self.where.items():
             rows = rows[_matches(rows, name, wanted)]
         values = pd.to_numeric(rows[self.column].replace({"True": 1, "False": 0}), errors="coerce")
         found = TAKES[self.take](values.astype(float))
         return found if len(rows) or self.take == "count" else math.nan
+
+    def _wrong(self, problem: str, there: Sequence[str]) -> InputError:
+        return InputError(f"The published figure {self.what!r}: {problem}.", f"There is: {', '.join(there)}.")
 
     @property
     def found_in(self) -> str:

@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 
 import pytest
 
+from headlens.errors import InputError
 from headlens.experiment.published import read_published
 
 TABLE = """stack,layer,head,measure,score,tagged
@@ -56,3 +58,26 @@ def test_a_fact_of_a_record(tmp_path):
         figure = read_published(told | {"column": column}, ["ablate"], "x.toml")
         assert figure.measured(tmp_path) == pytest.approx(expected, nan_ok=True)
     assert figure.found_in == "ablate/run.json: only of name"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "score.csv"}, "'x': the run classify wrote no score.csv. There is: scores.csv, run.json."),
+        ({"column": "scores"}, "scores.csv has no column 'scores'. There is: stack, layer"),
+        ({"where": {"tag": "broad"}}, "scores.csv has no column 'tag'. There is: stack, layer"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(tmp_path, options, message):
+    (tmp_path / "classify").mkdir()
+    (tmp_path / "classify" / "scores.csv").write_text(TABLE)
+    told = {
+        "what": "x",
+        "value": 1,
+        "source": "y",
+        "run": "classify",
+        "table": "scores.csv",
+        "column": "score",
+    }
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_published(told | options, ["classify"], "x.toml").measured(tmp_path)
