@@ -16,7 +16,6 @@ from torch import Tensor
 from headlens.anatomy import Part
 from headlens.call import AttentionCall
 from headlens.dryrun import dry, run
-from headlens.errors import ModelError
 from headlens.heads import Site
 from headlens.hook_trace import patterns_of_a_run
 from headlens.interface import route
@@ -70,29 +69,6 @@ def layouts(lens: Lens) -> dict[Site, Layout]:
     """
     found = _by_interface(lens) if lens.anatomy.by_interface else _by_hooks(lens)
     return {site: layout for site, layout in found.items() if layout is not None}
-
-
-def layout_of(lens: Lens, site: Site) -> Layout:
-    """Find out how one site's projections are laid out.
-
-    Args:
-        lens: the model.
-        site: which site.
-
-    Returns:
-        Where its heads are made.
-
-    Raises:
-        ModelError: they are not made by one linear layer for each of query, key and value.
-    """
-    found = layouts(lens).get(site)
-    if found is None:
-        raise ModelError(
-            f"Query, key and value of {site} in {lens.anatomy.architecture} are not made by one linear layer "
-            "each, so its heads have no W_Q, W_K and W_V of their own.",
-            "Models built like BERT, GPT-2, Llama or T5 have them.",
-        )
-    return found
 
 
 def _by_interface(lens: Lens) -> dict[Site, Layout | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headlens.plain_layers import output_matrix as output_matrix
+from headlens.plain_layers import output_matrix
 
 
 def handed_over(output: nn.Module, values: Tensor, n_heads: int) -> Tensor:

@@ -43,7 +43,7 @@ def output_matrix(layer: nn.Module) -> Tensor | None:
 
 
 def _turned(weight: Tensor, axis: int) -> Tensor:
-    return weight.detach().T.contiguous() if axis == 1 else weight.detach()
+    return weight.detach().T if axis == 1 else weight.detach()
 
 
 def _multiplies_by(layer: nn.Module, matrix: Tensor) -> bool:

@@ -17,7 +17,7 @@ from headlens.heads import Head, Site
 from headlens.layout import Layout, Places, layouts
 from headlens.lens import Lens
 from headlens.linear_norm import Norm, as_read, norms_before
-from headlens.norms import output_matrix
+from headlens.plain_layers import output_matrix
 from headlens.writing import Writing
 
 

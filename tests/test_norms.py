@@ -11,7 +11,8 @@ import headlens
 import toys
 from headlens.errors import InputError
 from headlens.map_making import attention_maps
-from headlens.norms import handed_over, output_matrix
+from headlens.norms import handed_over
+from headlens.plain_layers import output_matrix
 
 TEXT = "The dog that the children found had lost its collar."
 

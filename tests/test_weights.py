@@ -17,7 +17,7 @@ from headlens.factored import Factored
 from headlens.heads import Head
 from headlens.interface import route
 from headlens.layout import layouts
-from headlens.norms import output_matrix
+from headlens.plain_layers import output_matrix
 
 
 def reading(lens, inputs):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headlens.errors import ModelError
 from headlens.heads import Site
 from headlens.lens import Lens
-from headlens.norms import output_matrix
+from headlens.plain_layers import output_matrix
 
 Change = Callable[[Site, Tensor], "Tensor | None"]
 CHUNK = 512  # rows of a matrix at once, where it has to be found by running the layer

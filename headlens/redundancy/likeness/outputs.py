@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlens.heads import Head, Site
 from headlens.lens import Lens
-from headlens.norms import output_matrix
+from headlens.plain_layers import output_matrix
 from headlens.text.batches import Batch
 from headlens.text.inputs import Item
 
