@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from torch import Tensor
 from tqdm import tqdm
 
+from headlens.engine import Engine, Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.lens import Lens
 from headlens.limits import longest_input, takes_positions
 from headlens.norm_lens import NormLens
 from headlens.reading import Reader
 from headlens.scorers.base import Context, Scorer
-from headlens.tally import Tally
-from headlens.text.batches import make_batches
+from headlens.tally import Sums, Tally
+from headlens.text.batches import Batch, make_batches, numbered
 from headlens.text.inputs import Inputs, sentence_inputs, window_inputs
 from headlens.text.repeats import repeated_inputs
 
@@ -41,6 +44,7 @@ class Reading:
         pad_left: pad on the left instead of on the right.
         quiet: show no progress bar.
         norms: look at shares of norms instead of weights, see `headlens.norm_lens`.
+        engine: where batches are read.
     """
 
     batch_size: int | None = None
@@ -49,6 +53,7 @@ class Reading:
     pad_left: bool = False
     quiet: bool = True
     norms: bool = False
+    engine: Engine = field(default_factory=Here)
 
     def through(self, lens: Lens) -> NormLens | None:
         """Find what blocks pass before scorers see them.
@@ -57,6 +62,10 @@ class Reading:
             InputError: norms were asked for, and the model does not show the values that it reads.
         """
         return NormLens(lens) if self.norms else None
+
+    def bar(self, kind: str, total: int) -> tqdm[Any]:
+        """Show how many inputs of a kind have been read."""
+        return tqdm(total=total, desc=f"Reading {kind}", unit=kind[:-1], disable=self.quiet)
 
     def longest(self, lens: Lens, kind: str) -> int:
         """Find the longest input of a kind, in tokens.
@@ -71,6 +80,47 @@ class Reading:
                 f"Type --max-length {limit}.",
             )
         return self.max_length or (min(limit, WINDOW) if kind == "windows" else limit)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSums:
+    """What reading a batch came to.
+
+    Args:
+        units: the units that its inputs belong to, each once, [unit].
+        sums: of each scorer, over these units; by the name of the stack where stacks are read apart.
+        n_inputs: how many inputs it had.
+    """
+
+    units: Tensor
+    sums: Mapping[str, Sequence[Sums]]
+    n_inputs: int
+
+
+@dataclass(frozen=True, eq=False)
+class ReadBatch:
+    """The work of reading a batch.
+
+    Args:
+        scorers: who is shown what the heads look at.
+        reading: how.
+    """
+
+    scorers: Sequence[Scorer]
+    reading: Reading
+
+    def begin(self, lens: Lens) -> Callable[[Batch], BatchSums]:
+        """See `headlens.engine.Work`."""
+        scorers = [scorer.bound(lens) for scorer in self.scorers]
+        through = self.reading.through(lens)
+
+        def read(batch: Batch) -> BatchSums:
+            units, items = numbered(batch.items)
+            reader = Reader(scorers, lens.anatomy.sites, len(units), through)
+            reader.read(lens, [replace(batch, items=items)], self.reading.block_size)
+            return BatchSums(units, {"": [tally.sums for tally in reader.tallies]}, len(items))
+
+        return read
 
 
 def run_passes(
@@ -91,26 +141,47 @@ def run_passes(
         InputError: longer inputs were asked for than the model takes.
     """
     lens = context.lens
-    through = reading.through(lens)
+    reading.through(lens)  # what cannot be done is told before anything is read
     found: dict[Scorer, Tally] = {}
     inputs: dict[str, Inputs] = {}
     for kind in dict.fromkeys(scorer.reads for scorer in scorers):
         mine = [scorer for scorer in scorers if scorer.reads == kind]
-        made = inputs[kind] = MAKERS[kind](context, reading.longest(lens, kind))
-        if not made.items:
-            raise CorpusError(
-                f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
-                "Allow longer inputs with --max-length, or give another corpus.",
-            )
-        reader = Reader(mine, lens.anatomy.sites, made.n_units, through)
+        made = inputs[kind] = make_inputs(context, kind, reading)
         batches = make_batches(
             made.items, pad_id(lens), reading.batch_size, reading.pad_left, takes_positions(lens)
         )
-        total = len(made.items)
-        with tqdm(total=total, desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet) as bar:
-            reader.read(lens, batches, reading.block_size, bar.update)
-        found.update(zip(mine, reader.tallies, strict=True))
+        with reading.bar(kind, len(made.items)) as bar:
+            results = reading.engine.run(lens, ReadBatch(mine, replace(reading, engine=Here())), batches)
+            for one in in_order(results, lambda one: bar.update(one.n_inputs)):
+                for scorer, sums in zip(mine, one.sums[""], strict=True):
+                    if scorer not in found:
+                        found[scorer] = Tally.like(scorer, lens.anatomy.sites, made.n_units, sums)
+                    found[scorer].add_units(one.units, sums)
     return [found[scorer] for scorer in scorers], inputs
+
+
+def make_inputs(context: Context, kind: str, reading: Reading) -> Inputs:
+    """Make all inputs of a kind.
+
+    Args:
+        context: the model and the corpus.
+        kind: a name in `MAKERS`.
+        reading: says how long they may be.
+
+    Returns:
+        The inputs, one or more.
+
+    Raises:
+        CorpusError: nothing of the corpus can be used.
+        InputError: longer inputs were asked for than the model takes.
+    """
+    made = MAKERS[kind](context, reading.longest(context.lens, kind))
+    if not made.items:
+        raise CorpusError(
+            f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
+            "Allow longer inputs with --max-length, or give another corpus.",
+        )
+    return made
 
 
 def pad_id(lens: Lens) -> int:

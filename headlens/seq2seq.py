@@ -6,23 +6,22 @@ Without targets only the encoder is scored, and the decoder is given its start t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from headlens.attention import Block
+from headlens.engine import Here, in_order
 from headlens.errors import CorpusError
 from headlens.heads import Site
 from headlens.lens import Lens
-from headlens.norm_lens import NormLens
-from headlens.passes import MAKERS, Reading, because, pad_id
+from headlens.passes import BatchSums, Reading, because, make_inputs, pad_id
 from headlens.reading import Reader
 from headlens.scorers.base import Context, Scorer
 from headlens.tally import Tally
-from headlens.text.batches import TOKENS_AT_ONCE, Batch, make_batches
+from headlens.text.batches import TOKENS_AT_ONCE, Batch, make_batches, numbered
 from headlens.text.corpus import Corpus
 from headlens.text.inputs import Inputs, Item, sentence_inputs
 from headlens.text.targets import AsTarget, as_decoder_input, start_id
@@ -74,6 +73,40 @@ class Written:
     scorers: Sequence[Scorer]
 
 
+@dataclass(frozen=True, eq=False)
+class ReadPairs:
+    """The work of reading some pairs.
+
+    Args:
+        by_stack: who is shown what the heads of each stack look at.
+        reading: how.
+    """
+
+    by_stack: Mapping[str, Sequence[Scorer]]
+    reading: Reading
+
+    def begin(self, lens: Lens) -> Callable[[Sequence[Pair]], BatchSums]:
+        """See `headlens.engine.Work`."""
+        by_stack = {stack: [one.bound(lens) for one in mine] for stack, mine in self.by_stack.items()}
+        through = self.reading.through(lens)
+
+        def read(pairs: Sequence[Pair]) -> BatchSums:
+            units, sources = numbered([source for source, _ in pairs])
+            local = [
+                (source, target and replace(target, unit=source.unit))
+                for source, (_, target) in zip(sources, pairs, strict=True)
+            ]
+            readers = {
+                stack: Reader(mine, _sites(lens, stack), len(units), through)
+                for stack, mine in by_stack.items()
+            }
+            _show(lens, readers, local, self.reading.block_size)
+            sums = {stack: [tally.sums for tally in reader.tallies] for stack, reader in readers.items()}
+            return BatchSums(units, sums, len(pairs))
+
+        return read
+
+
 def run_pairs(
     context: Context, scorers: Sequence[Scorer], reading: Reading, written: Written | None
 ) -> tuple[list[Tally], dict[str, Inputs]]:
@@ -92,7 +125,7 @@ def run_pairs(
         CorpusError: nothing of the corpus can be used.
     """
     lens = context.lens
-    through = reading.through(lens)
+    reading.through(lens)  # what cannot be done is told before anything is read
     by_stack = {stack: list(scorers) for stack in lens.anatomy.stacks}
     if written is not None:
         own = {scorer.tag: scorer for scorer in written.scorers}
@@ -100,26 +133,34 @@ def run_pairs(
     tallies: dict[tuple[str, Scorer], Tally] = {}
     inputs: dict[str, Inputs] = {}
     for kind in dict.fromkeys(scorer.reads for scorer in scorers):
-        made = inputs[kind] = MAKERS[kind](context, reading.longest(lens, kind))
-        if not made.items:
-            raise CorpusError(
-                f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
-                "Allow longer inputs with --max-length, or give another corpus.",
-            )
+        made = inputs[kind] = make_inputs(context, kind, reading)
         pairs = _pairs(lens, kind, made, written, reading)
-        readers = _readers(lens, by_stack, (kind, made), pairs[0][1] is not None, through)
-        with tqdm(total=len(pairs), desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet) as bar:
-            for batch in _batches(pairs, reading.batch_size):
-                _show(lens, readers, batch, reading.block_size)
-                bar.update(len(batch))
-        for stack, reader in readers.items():
-            tallies.update({(stack, tally.scorer): tally for tally in reader.tallies})
+        mine = _shown(by_stack, kind, pairs[0][1] is not None)
+        work = ReadPairs(mine, replace(reading, engine=Here()))
+        with reading.bar(kind, len(pairs)) as bar:
+            results = reading.engine.run(lens, work, _batches(pairs, reading.batch_size))
+            for one in in_order(results, lambda one: bar.update(one.n_inputs)):
+                _add(tallies, one, mine, lens, made.n_units)
     every = [
         tallies.get((stack, scorer)) or _empty(lens, scorer, stack)
         for stack, mine in by_stack.items()
         for scorer in mine
     ]
     return every, inputs
+
+
+def _add(
+    tallies: dict[tuple[str, Scorer], Tally],
+    batch: BatchSums,
+    by_stack: Mapping[str, Sequence[Scorer]],
+    lens: Lens,
+    n_units: int,
+) -> None:
+    for stack, scorers in by_stack.items():
+        for scorer, sums in zip(scorers, batch.sums[stack], strict=True):
+            if (stack, scorer) not in tallies:
+                tallies[stack, scorer] = Tally.like(scorer, _sites(lens, stack), n_units, sums)
+            tallies[stack, scorer].add_units(batch.units, sums)
 
 
 def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: Reading) -> list[Pair]:
@@ -142,21 +183,18 @@ def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: 
     return [(item, replace(target, unit=item.unit)) for item, target in zip(paired, shifted, strict=True)]
 
 
-def _readers(
-    lens: Lens,
-    by_stack: Mapping[str, Sequence[Scorer]],
-    made: tuple[str, Inputs],
-    paired: bool,
-    through: NormLens | None,
-) -> dict[str, Reader]:
-    kind, inputs = made
-    readers = {}
-    for stack, scorers in by_stack.items():
-        mine = [scorer for scorer in scorers if stack in scorer.stacks and scorer.reads == kind]
-        if mine and (paired or stack == "encoder"):
-            sites = [site for site in lens.anatomy.sites if site.stack == stack]
-            readers[stack] = Reader(mine, sites, inputs.n_units, through)
-    return readers
+def _shown(by_stack: Mapping[str, Sequence[Scorer]], kind: str, paired: bool) -> dict[str, Sequence[Scorer]]:
+    """Who is shown inputs of a kind; without targets only what the encoder does."""
+    found = {
+        stack: [scorer for scorer in scorers if stack in scorer.stacks and scorer.reads == kind]
+        for stack, scorers in by_stack.items()
+        if paired or stack == "encoder"
+    }
+    return {stack: scorers for stack, scorers in found.items() if scorers}
+
+
+def _sites(lens: Lens, stack: str) -> tuple[Site, ...]:
+    return tuple(site for site in lens.anatomy.sites if site.stack == stack)
 
 
 def _batches(pairs: Sequence[Pair], batch_size: int | None) -> Iterator[list[Pair]]:
@@ -207,5 +245,4 @@ def _views(lens: Lens, pairs: Sequence[Pair]) -> tuple[Batch, dict[str, Tensor],
 
 
 def _empty(lens: Lens, scorer: Scorer, stack: str) -> Tally:
-    sites = tuple(site for site in lens.anatomy.sites if site.stack == stack)
-    return Tally.empty(scorer, sites, 1, shared=True)
+    return Tally.empty(scorer, _sites(lens, stack), 1, shared=True)

@@ -14,6 +14,7 @@ from headlens.scorers.base import Counts, Gold, Scorer
 from headlens.text.batches import Batch
 
 Array = NDArray[np.float64]
+Sums = tuple[Tensor, Tensor, Tensor, Tensor]  # score, n, baseline and chance of a tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,36 @@ class Tally:
 
         baselines = zeros(n_sites, scorer.n_baselines)
         return cls(scorer, sites, zeros(n_heads), zeros(n_sites), baselines, zeros(n_heads))
+
+    @classmethod
+    def like(cls, scorer: Scorer, sites: tuple[Site, ...], n_units: int, sums: Sums) -> Tally:
+        """Begin to count what comes as the sums of some units.
+
+        Args:
+            scorer: whose sums.
+            sites: what was scored.
+            n_units: number of units.
+            sums: of some of them.
+
+        Returns:
+            A tally of zeros.
+        """
+        return cls(scorer, sites, *(part.new_zeros(n_units, *part.shape[1:]) for part in sums))
+
+    @property
+    def sums(self) -> Sums:
+        """All that was added up: score, n, baseline and chance."""
+        return self.score, self.n, self.baseline, self.chance
+
+    def add_units(self, units: Tensor, sums: Sums) -> None:
+        """Add the sums of some units.
+
+        Args:
+            units: which, each once, [some].
+            sums: theirs, [some, ...] each.
+        """
+        for mine, part in zip(self.sums, sums, strict=True):
+            mine.index_add_(0, units, part)
 
     @property
     def heads(self) -> tuple[Head, ...]:

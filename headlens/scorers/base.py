@@ -209,6 +209,10 @@ class Scorer(ABC):
         """Make the scorer for a model and a corpus."""
         return cls()
 
+    def bound(self, lens: Lens) -> Scorer:
+        """Take what is needed of a model from this process' copy of it, where nothing of one is held."""
+        return self
+
     @property
     @abstractmethod
     def measures(self) -> tuple[str, ...]:

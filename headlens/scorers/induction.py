@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from headlens.lens import Lens
 from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView
 from headlens.scorers.copies import earlier_copies, share_on
 from headlens.text.batches import Batch
@@ -44,6 +45,14 @@ class Induction(Scorer):
     def make(cls, context: Context) -> Induction:
         """Find out what the model's heads write to its logits."""
         return cls(Writing.of(context.lens))
+
+    def __getstate__(self) -> dict[str, None]:
+        """Send nothing of a model to another process, which has its own."""
+        return {"writing": None}
+
+    def bound(self, lens: Lens) -> Induction:
+        """Find out what the model's heads write to its logits, unless that is known."""
+        return self if self.writing is not None else Induction(Writing.of(lens))
 
     @property
     def measures(self) -> tuple[str, ...]:

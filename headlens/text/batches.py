@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -36,6 +36,11 @@ class Batch:
     pad_left: bool = False
     _known: dict[Any, Any] = field(default_factory=dict, repr=False)
     _known_of: WeakIdKeyDictionary = field(default_factory=WeakIdKeyDictionary, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send what was worked out of it to nobody."""
+        told = {one.name: getattr(self, one.name) for one in fields(self) if not one.name.startswith("_")}
+        return partial(type(self), **told), ()
 
     def once(self, make: Callable[[Batch], T]) -> T:
         """Work something out of this batch once, however many sites ask for it.
@@ -129,6 +134,20 @@ def pad(rows: Sequence[Sequence[Any]], fill: Any, dtype: torch.dtype, left: bool
         place = slice(longest - len(row), None) if left else slice(0, len(row))
         padded[index, place] = torch.tensor(list(row), dtype=dtype)
     return padded
+
+
+def numbered(items: Sequence[Item]) -> tuple[Tensor, tuple[Item, ...]]:
+    """Number the units of some inputs from 0.
+
+    Args:
+        items: the inputs.
+
+    Returns:
+        The units that there are, in order, [unit]; and the inputs, each with its unit's place there.
+    """
+    units = sorted({item.unit for item in items})
+    place = {unit: number for number, unit in enumerate(units)}
+    return torch.tensor(units), tuple(replace(item, unit=place[item.unit]) for item in items)
 
 
 def make_batches(
