@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from headlens.dryrun import run
-from headlens.heads import Site
+from headlens.heads import Head, Site
 from headlens.lens import Lens
 
 
@@ -71,6 +71,25 @@ def blocks_of(lens: Lens) -> tuple[Block, ...] | None:
     found = tuple(Block(path, path.rpartition(".")[0], tuple(sites)) for path, sites in calls)
     seen = [site for block in found for site in block.sites]
     return found if not stray and seen == list(lens.anatomy.sites) else None
+
+
+def first_block(blocks: Sequence[Block], heads: Sequence[Head]) -> int:
+    """Tell in which block the first of some heads is.
+
+    Args:
+        blocks: from `blocks_of`.
+        heads: some heads.
+
+    Returns:
+        Its number in the order in which blocks run; 0 for none.
+    """
+    places = {(head.stack, head.layer) for head in heads}
+    found = (
+        index
+        for index, block in enumerate(blocks)
+        if any((site.stack, site.layer) in places for site in block.sites)
+    )
+    return next(found, 0)
 
 
 def _home(model: nn.Module, path: str) -> str | None:

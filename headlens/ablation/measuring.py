@@ -1,4 +1,4 @@
-"""Runs a benchmark under conditions: finished ones come from disk, known blocks are not run again."""
+"""Measures a benchmark under conditions, each once: finished ones come from disk."""
 
 from __future__ import annotations
 
@@ -6,23 +6,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
 from tqdm import tqdm
 
 from headlens.ablation.conditions import Condition
-from headlens.ablation.modes import NEED_REFERENCE
-from headlens.ablation.prefix import Prefix
-from headlens.ablation.reference import Reference, gather
+from headlens.ablation.removing import Outcome, Removing
 from headlens.ablation.replay import NOTHING
 from headlens.ablation.units import Units
-from headlens.attention import Block
-from headlens.benchmarks.base import Benchmark, Differentiable
+from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Array
-from headlens.errors import ModelError
-from headlens.heads import Head, Site
+from headlens.blocks import blocks_of, first_block
+from headlens.engine import Engine, Here
+from headlens.heads import Head
 from headlens.lens import Lens
-from headlens.numeric import REMEDY, broken_parameter, check_numbers
 
 BASELINE = "baseline"
 
@@ -39,6 +34,7 @@ class Measuring:
         prefix_memory: bytes that prefix reuse may keep.
         seed: of what *resample* draws.
         progress: show a progress bar on stderr.
+        engine: where conditions are measured.
     """
 
     def __init__(
@@ -52,22 +48,22 @@ class Measuring:
         prefix_memory: int = 0,
         seed: int = 0,
         progress: bool = False,
+        engine: Engine | None = None,
     ) -> None:
         self._lens = lens
         self.benchmark = benchmark
-        self._mode = mode
+        self._work = Removing(benchmark, mode, prefix_memory, seed)
+        self._blocks = (blocks_of(lens) if prefix_memory else None) or ()
         self._units = units
         self._label = label
-        self._prefix = Prefix(lens, prefix_memory)
-        self._seed = seed
         self._progress = progress
+        self._engine = engine or Here()
         self._known: dict[frozenset[Head], Array] = {}
-        self._reference: Reference | None = None
-        self._recorded = False
+        self._outcomes: list[Outcome] = []
         self.reused = 0  # conditions that were on disk
 
     def baseline(self) -> Array:
-        """Measure the model as it is; it passes through the seam, so that only ablation can differ.
+        """Measure the model as it is.
 
         Returns:
             Per-example values [example, column].
@@ -75,7 +71,8 @@ class Measuring:
         Raises:
             ModelError: the model computes with NaN.
         """
-        return self._of(BASELINE, ())
+        self._measure([Condition(BASELINE, ())])
+        return self._known[frozenset()]
 
     def values(self, conditions: Sequence[Condition]) -> list[Array]:
         """Measure conditions; equal sets of heads are measured once.
@@ -87,99 +84,54 @@ class Measuring:
             Per-example values of each, in the order given.
         """
         self.baseline()
-        before = set(self._known)
-        waiting: dict[frozenset[Head], Condition] = {}
-        for one in conditions:
-            waiting.setdefault(frozenset(one.heads), one)
-        queue = sorted(waiting.values(), key=lambda one: self._prefix.position(one.heads))
-        queue = [one for one in queue if frozenset(one.heads) not in before]
-        for one in tqdm(
-            queue, f"{self._label}ablate", disable=not self._progress, file=sys.stderr, unit="run"
-        ):
-            self._of(one.name, one.heads)
+        self._measure(sorted(conditions, key=lambda one: first_block(self._blocks, one.heads)))
         return [self._known[frozenset(one.heads)] for one in conditions]
 
     @property
     def facts(self) -> dict[str, Any]:
         """What `run.json` says about prefix reuse."""
-        prefix = self._prefix
-        return {"passes": prefix.passes, "reused": prefix.reused, "level": prefix.level}
+        return {
+            "passes": sum(one.passes for one in self._outcomes),
+            "reused": sum(one.reused for one in self._outcomes),
+            "level": min((one.level for one in self._outcomes), default=NOTHING),
+        }
 
     @property
     def note(self) -> str:
         """What the user should know about prefix reuse; empty where it worked or nothing came of it."""
-        if not self._prefix.tried or self._prefix.level > NOTHING:
+        if not any(one.tried and one.level == NOTHING for one in self._outcomes):
             return ""
         kind = type(self._lens.model).__name__
         return f"{kind} needs more than its blocks hand on, so every ablation ran the whole model."
 
-    def _of(self, name: str, heads: tuple[Head, ...]) -> Array:
-        chosen = frozenset(heads)
-        if chosen in self._known:
-            return self._known[chosen]
-        unit = f"{self._label}{name}"
-        values = self._units.load(unit, int(self.benchmark.facts["examples"])) if self._units else None
+    def _measure(self, conditions: Sequence[Condition]) -> None:
+        """Come to know the values of conditions, all of them at once where there are many workers."""
+        waiting: dict[frozenset[Head], Condition] = {}
+        for one in conditions:
+            if frozenset(one.heads) not in self._known:
+                waiting.setdefault(frozenset(one.heads), one)
+        queue = [one for one in waiting.values() if not self._read(one)]
+        bar = tqdm(
+            total=len(waiting), desc=f"{self._label}ablate", disable=not self._progress or not any(waiting),
+            file=sys.stderr, unit="run", initial=len(waiting) - len(queue),
+        )  # fmt: skip
+        with bar:
+            for number, outcome in self._engine.run(self._lens, self._work, [one.heads for one in queue]):
+                self._keep(queue[number], outcome)
+                bar.update()
+
+    def _read(self, one: Condition) -> bool:
+        """Whether a condition's values are on disk; they are known then."""
+        if self._units is None:
+            return False
+        values = self._units.load(self._label + one.name, int(self.benchmark.facts["examples"]))
         if values is not None:
-            self.reused += name != BASELINE
-        else:
-            values = self._measured(heads)
-            if self._units:
-                self._units.save(unit, values)
-        self._known[chosen] = values
-        return values
+            self._known[frozenset(one.heads)] = values
+            self.reused += bool(one.heads)
+        return values is not None
 
-    def _measured(self, heads: tuple[Head, ...]) -> Array:
-        if not heads:
-            return self._clean()
-        if not self._recorded:  # the baseline came from disk: its passes are still to be seen
-            self._clean()
-        if self._mode in NEED_REFERENCE and self._reference is None:
-            self._reference = self._gathered()
-        with (
-            self._prefix.reuse(heads, patterns=self._mode == "uniform"),
-            self._lens.ablate(heads, self._mode, self._reference),
-        ):
-            return self.benchmark.measure(self._lens)
-
-    def _clean(self) -> Array:
-        self._recorded = True
-        with self._prefix.record(), self._lens.ablate(()):
-            values = self.benchmark.measure(self._lens)
-        if np.isnan(values).any():
-            self._check_numbers()
-        return values
-
-    def _check_numbers(self) -> None:
-        """Refuse a model that computes with NaN; a metric can be undefined for other reasons, too."""
-        if broken := broken_parameter(self._lens.model.named_parameters()):
-            raise ModelError(f"The model's weight {broken} holds NaN or an infinite number.", REMEDY)
-
-        def see(site: Site, block: Block) -> None:
-            check_numbers(site, block.pattern, block.visible.any(-1)[:, 0].expand(len(block.pattern), -1))
-
-        with self._lens.observe(see):
-            show(self.benchmark, self._lens)
-
-    def _gathered(self) -> Reference:
-        stacks = self.benchmark.stacks
-        sites = [site for site in self._lens.anatomy.sites if site.stack in stacks]
-        return gather(self._lens.seam, lambda: show(self.benchmark, self._lens), sites, self._seed)
-
-
-def show(benchmark: Benchmark, lens: Lens) -> None:
-    """Run a model over all inputs of a benchmark, for what its heads do.
-
-    Args:
-        benchmark: the inputs; one that generates shows its references (teacher forcing), and one that pads
-            without saying so shows its inputs one by one, as its own `show` does.
-        lens: the model.
-    """
-    own = getattr(benchmark, "show", None)
-    with torch.no_grad():
-        if own is not None:
-            own(lens)
-        elif isinstance(benchmark, Differentiable):
-            for _ in benchmark.losses(lens):
-                pass
-        else:
-            benchmark.measure(lens)
+    def _keep(self, one: Condition, outcome: Outcome) -> None:
+        self._known[frozenset(one.heads)] = outcome.values
+        self._outcomes.append(outcome)
+        if self._units:
+            self._units.save(self._label + one.name, outcome.values)

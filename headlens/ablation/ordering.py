@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,10 +9,11 @@ import pandas as pd
 
 from headlens.ablation.conditions import Choice, each
 from headlens.ablation.estimates import Estimate, Settings
+from headlens.ablation.losses import losses
 from headlens.ablation.measuring import Measuring
 from headlens.ablation.methods import estimate
 from headlens.ablation.plan import Plan
-from headlens.ablation.shapley import Value, badness
+from headlens.ablation.shapley import removed_sets
 from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark, Differentiable
 from headlens.benchmarks.inputs import MIN_EXAMPLES
@@ -109,12 +109,16 @@ def _made(
 ) -> Estimate:
     if method == "each":
         return _measured(lens, benchmark, heads, plan, units)
+    seed, permutations, known = plan.options.seed, plan.permutations, None
+    if method == "shapley":
+        sets = removed_sets(heads, permutations, seed)
+        known = losses(lens, benchmark, sets, units, plan.engine, plan.progress)
     settings = Settings(
         normalise=plan.normalise,
-        permutations=plan.permutations,
-        seed=plan.options.seed,
-        value=_remembered(badness(lens, benchmark), units) if method == "shapley" else None,
-        progress=plan.progress,
+        permutations=permutations,
+        seed=seed,
+        value=None if known is None else known.__getitem__,
+        progress=plan.progress and known is None,
     )
     return estimate(lens, benchmark, heads, method, settings)
 
@@ -125,29 +129,13 @@ def _measured(
     """The loss of the primary metric when each head is removed alone."""
     measuring = Measuring(
         lens, benchmark, plan.mode, units, label="importance ", prefix_memory=plan.prefix_memory,
-        seed=plan.options.seed, progress=plan.progress,
+        seed=plan.options.seed, progress=plan.progress, engine=plan.engine,
     )  # fmt: skip
     metric = benchmark.metrics[0]
     start = metric.value(measuring.baseline())
     found = measuring.values(each(Choice(lens.anatomy, heads)))
     deltas = np.array([metric.value(values) - start for values in found])
     return Estimate("each", heads, 0.0 - deltas if metric.larger_is_better else deltas)
-
-
-def _remembered(value: Value, units: Units | None) -> Value:
-    """Keep what a set of heads costs, so that an interrupted estimate goes on where it stopped."""
-
-    def kept(out: frozenset[Head]) -> float:
-        text = " ".join(map(str, sorted(out)))
-        name = f"without {hashlib.sha256(text.encode()).hexdigest()[:24]}"
-        known = units.load_facts(name) if units else None
-        if known is None:
-            known = value(out)
-            if units:
-                units.save_facts(name, known)
-        return float(known)
-
-    return kept
 
 
 def default_order(benchmark: Benchmark) -> tuple[str, ...]:

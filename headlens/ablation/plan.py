@@ -11,6 +11,7 @@ from headlens.ablation.methods import METHODS
 from headlens.ablation.modes import check_mode
 from headlens.ablation.prefix import MEMORY
 from headlens.benchmarks.inputs import Options
+from headlens.engine import Engine
 from headlens.errors import InputError
 from headlens.heads import Head
 
@@ -38,6 +39,7 @@ class Plan:
         overwrite: throw away another run that `out` holds.
         prefix_memory: bytes that prefix reuse may keep; 0 turns it off.
         progress: show a progress bar on stderr.
+        engine: where conditions are measured; here by default.
     """
 
     sweep: str = "each"
@@ -55,6 +57,7 @@ class Plan:
     overwrite: bool = False
     prefix_memory: int = MEMORY
     progress: bool = False
+    engine: Engine | None = None
 
     def check(self) -> None:
         """Refuse what cannot be done, before anything is run.

@@ -3,7 +3,7 @@
 Blocks before the one that holds it return what they returned in the clean run; in that block the heads'
 outputs are known, too, and neither patterns nor projections are computed. What is kept is the output of one
 block and the heads' outputs in the next, for as many passes as fit into the memory that is allowed; it moves
-up the model with the conditions, which therefore run in the order of their first head.
+up the model with the conditions, which therefore run in the order of the blocks of their first heads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from headlens.ablation.replay import BLOCKS, NOTHING, PROJECTIONS, Pass, Replay, pass_key, tensors_in
-from headlens.blocks import blocks_of
+from headlens.blocks import blocks_of, first_block
 from headlens.dryrun import run
 from headlens.given import Given
 from headlens.heads import Head, Site
@@ -84,23 +84,6 @@ class Prefix:
                     self.level = NOTHING
             yield
 
-    def position(self, heads: Sequence[Head]) -> int:
-        """Tell in which block the first of some heads is: conditions run in this order.
-
-        Args:
-            heads: the heads that are changed.
-
-        Returns:
-            Its number in the order in which blocks run; 0 for none.
-        """
-        places = {(head.stack, head.layer) for head in heads}
-        found = (
-            index
-            for index, block in enumerate(self._blocks)
-            if any((site.stack, site.layer) in places for site in block.sites)
-        )
-        return next(found, 0)
-
     @contextmanager
     def reuse(self, heads: Sequence[Head], patterns: bool = False) -> Iterator[None]:
         """Leave out what lies before the first of some heads while the block lasts.
@@ -115,7 +98,7 @@ class Prefix:
             Nothing.
         """
         if self.works and heads:
-            self._move(self.position(heads))
+            self._move(first_block(self._blocks, heads))
         if not self.works or not heads:
             yield
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,20 +73,35 @@ def shapley(
         The marginal effects.
     """
     known: dict[frozenset[Head], float] = {}
-    generator = np.random.default_rng(seed)
     marginals = np.zeros((permutations, len(heads)))
     with tqdm(
         total=permutations * len(heads), desc="remove", disable=not progress, file=sys.stderr, unit="run"
     ) as bar:
-        for row in marginals:
+        for row, order in zip(marginals, _orders(heads, permutations, seed), strict=True):
             out: frozenset[Head] = frozenset()
             before = _once(value, out, known)
-            for place in generator.permutation(len(heads)):
+            for place in order:
                 out |= {heads[place]}
                 after = _once(value, out, known)
                 row[place], before = after - before, after
                 bar.update()
     return Shapley(marginals, known[frozenset()], known[frozenset(heads)])
+
+
+def removed_sets(heads: Sequence[Head], permutations: int, seed: int) -> list[frozenset[Head]]:
+    """List the sets whose losses `shapley` asks for.
+
+    Args:
+        heads: the heads under study.
+        permutations: how many orders.
+        seed: of the orders.
+
+    Returns:
+        Each set once, in the order in which they are first asked for.
+    """
+    orders = list(_orders(heads, permutations, seed))
+    sets = (frozenset(heads[i] for i in order[:n]) for order in orders for n in range(len(heads) + 1))
+    return list(dict.fromkeys(sets))
 
 
 def badness(lens: Lens, benchmark: Benchmark) -> Value:
@@ -110,6 +125,12 @@ def badness(lens: Lens, benchmark: Benchmark) -> Value:
         return 0.0 - value if metric.larger_is_better else value
 
     return worse
+
+
+def _orders(heads: Sequence[Head], permutations: int, seed: int) -> Iterator[list[int]]:
+    generator = np.random.default_rng(seed)
+    for _ in range(permutations):
+        yield generator.permutation(len(heads)).tolist()
 
 
 def _once(value: Value, out: frozenset[Head], known: dict[frozenset[Head], float]) -> float:

@@ -17,6 +17,7 @@ from headlens.ablation.study import study
 from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark, open_benchmark, sample_benchmark
 from headlens.benchmarks.inputs import Options
+from headlens.engine import Engine
 from headlens.errors import InputError
 from headlens.heads import Head
 from headlens.lens import Lens
@@ -46,6 +47,7 @@ def sweep(
     overwrite: bool = False,
     prefix_memory: int = MEMORY,
     progress: bool = False,
+    engine: Engine | None = None,
 ) -> Sweep:
     """Take heads out and measure what a benchmark loses.
 
@@ -80,6 +82,7 @@ def sweep(
         prefix_memory: bytes that may be kept so that blocks below a removed head are not run again; 0 runs
             the whole model every time.
         progress: show a progress bar on stderr.
+        engine: where conditions are measured, such as ``headlens.Ray(workers=4)``; here by default.
 
     Returns:
         Tables of effects and of importance, and the per-example values they come from.
@@ -105,6 +108,7 @@ def sweep(
         overwrite=overwrite,
         prefix_memory=prefix_memory,
         progress=progress,
+        engine=engine,
     )
     plan.check()
     result = run_sweep(lens, open_for(lens, benchmark, plan.options), plan)
@@ -158,6 +162,7 @@ def run_sweep(lens: Lens, benchmark: Benchmark, plan: Plan) -> Sweep:
         prefix_memory=plan.prefix_memory,
         seed=plan.options.seed,
         progress=plan.progress,
+        engine=plan.engine,
     )
     return assemble(wanted, measuring, measuring.values(wanted.conditions), plan)
 

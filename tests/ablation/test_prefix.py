@@ -10,6 +10,7 @@ from families import ALL, BY_INTERFACE, batch, build
 from headlens.ablation.prefix import Prefix
 from headlens.ablation.reference import gather
 from headlens.ablation.replay import BLOCKS, HEADS, NOTHING, PROJECTIONS
+from headlens.blocks import blocks_of, first_block
 
 
 def logits(lens, inputs):
@@ -44,7 +45,8 @@ def test_outputs_are_the_same(family, mode):
     prefix = Prefix(lens)
     with prefix.record(), lens.ablate(()):
         clean = [logits(lens, x) for x in inputs]
-    for heads in sorted(conditions(lens), key=prefix.position):
+    blocks = blocks_of(lens)
+    for heads in sorted(conditions(lens), key=lambda heads: first_block(blocks, heads)):
         with prefix.reuse(heads), lens.ablate(heads, mode, reference):
             for x, wanted in zip(inputs, expected[heads], strict=True):
                 torch.testing.assert_close(logits(lens, x), wanted, atol=1e-6, rtol=1e-6)
