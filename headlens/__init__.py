@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headlens.heads import Site as Site
     from headlens.lens import Lens as Lens
     from headlens.maps import AttentionMaps as AttentionMaps
+    from headlens.on_ray.engine import Ray as Ray
     from headlens.opening import load as load
     from headlens.redundancy.contributions.contributing import contributions as contributions
     from headlens.redundancy.contributions.result import Contributions as Contributions
@@ -31,6 +32,7 @@ _HOMES = {
     "Head": "headlens.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
+    "Ray": "headlens.on_ray.engine",
     "Similarity": "headlens.redundancy.likeness.similar",
     "Site": "headlens.heads",
     "Sweep": "headlens.ablation.result",

@@ -99,6 +99,11 @@ class Seam(ABC):
         return self._entrance.given
 
     @property
+    def changes(self) -> bool:
+        """Whether anything is open that changes what the model computes."""
+        return bool(self._edits or self._supplies)
+
+    @property
     def call(self) -> AttentionCall | None:
         """The attention call whose output is being edited, where the model's family shows it."""
         return None

@@ -116,6 +116,7 @@ def classify(
         "inputs": _input_facts(corpus, inputs, tallies),
         "margins": in_force,
         "evidence": asdict(settings),
+        "engine": reading.engine.facts,
     }
     return Classification(scores, tag_table(scores), facts)
 

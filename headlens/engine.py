@@ -1,4 +1,4 @@
-"""Where units of work run: here, or on Ray (`headlens.ray_engine`)."""
+"""Where units of work run: here, or on Ray (`headlens.on_ray`)."""
 
 from __future__ import annotations
 

@@ -106,6 +106,7 @@ def _facts(
         "resamples": RESAMPLES,
         "resampled_unit": benchmark.facts.get("example", "example"),
         "prefix_reuse": measuring.facts,
+        "engine": measuring.engine.facts,
     }
     if study.found:
         facts["importance"] = {one.method: one.facts for one in study.found}

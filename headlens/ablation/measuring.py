@@ -57,7 +57,7 @@ class Measuring:
         self._units = units
         self._label = label
         self._progress = progress
-        self._engine = engine or Here()
+        self.engine = engine or Here()
         self._known: dict[frozenset[Head], Array] = {}
         self._outcomes: list[Outcome] = []
         self.reused = 0  # conditions that were on disk
@@ -116,7 +116,7 @@ class Measuring:
             file=sys.stderr, unit="run", initial=len(waiting) - len(queue),
         )  # fmt: skip
         with bar:
-            for number, outcome in self._engine.run(self._lens, self._work, [one.heads for one in queue]):
+            for number, outcome in self.engine.run(self._lens, self._work, [one.heads for one in queue]):
                 self._keep(queue[number], outcome)
                 bar.update()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headlens.cli.engine_options import EngineOptions, engine_options
 from headlens.cli.options import ModelOptions, model_options
 from headlens.cli.summaries import ablation as summary
 
@@ -91,8 +93,11 @@ SPECS = (
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
 @click.option("--overwrite", is_flag=True, help="Replace another run that --out holds.")
+@engine_options
 @model_options
-def command(model: str, out: Path, benchmark: str | None, options: ModelOptions, **said: Any) -> None:
+def command(
+    model: str, out: Path, benchmark: str | None, options: ModelOptions, where: EngineOptions, **said: Any
+) -> None:
     """Remove heads of MODEL and measure what a benchmark loses.
 
     Writes ablation.csv (every condition with interval, p- and q-value), importance.csv, figures/,
@@ -113,7 +118,8 @@ def command(model: str, out: Path, benchmark: str | None, options: ModelOptions,
     opened = open_for(lens, benchmark, plan.options)
     if benchmark is None:
         click.echo(f"No --benchmark given: measuring on the bundled sample, {opened.name}.", err=True)
-    result = run_sweep(lens, opened, plan)
+    with where.open(options.device) as engine:
+        result = run_sweep(lens, opened, replace(plan, engine=engine))
     if reused := result.run["conditions_reused"]:
         click.echo(f"{reused} of {result.run['conditions']} ablations were measured before; kept.", err=True)
     typed = {name: value for name, value in click.get_current_context().params.items() if name != "model"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headlens.cli.engine_options import EngineOptions, engine_options
 from headlens.cli.options import ModelOptions, model_options, said
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 )
 @click.option("--block-size", type=click.IntRange(1), help="Queries at once; changes memory, not scores.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@engine_options
 @model_options
 def command(
     model: str,
@@ -84,6 +87,7 @@ def command(
     block_size: int | None,
     out: Path,
     options: ModelOptions,
+    where: EngineOptions,
 ) -> None:
     """Score every head of MODEL on a corpus, and tag those whose scores are evidence.
 
@@ -108,17 +112,19 @@ def command(
     runs.prepare(out, "classify")
     corpus = read_corpus(corpora or None, parser)
     lens = options.load(model)
-    found = classify(
-        lens,
-        corpus,
-        wanted,
-        margins=shares,
-        settings=Settings(min_n=min_n, seed=options.seed),
-        reading=Reading(
-            options.batch_size, options.max_length, block_size, quiet=options.quiet, norms=measure == "norms"
-        ),
-        sources=Sources(relations, frequencies, targets),
+    reading = Reading(
+        options.batch_size, options.max_length, block_size, quiet=options.quiet, norms=measure == "norms"
     )
+    with where.open(options.device) as engine:
+        found = classify(
+            lens,
+            corpus,
+            wanted,
+            margins=shares,
+            settings=Settings(min_n=min_n, seed=options.seed),
+            reading=replace(reading, engine=engine),
+            sources=Sources(relations, frequencies, targets),
+        )
     save(out, found, runs.record("classify", lens, said(), found.facts, clock))
     if not corpora and found.facts["inputs"].keys() != {"repeats"}:
         click.echo(
