@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from headlens.ablation.conditions import Condition
-from headlens.ablation.removing import Outcome, Removing
+from headlens.ablation.removing import Removing, Reuse, Unit
 from headlens.ablation.replay import NOTHING
 from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark
@@ -59,7 +61,7 @@ class Measuring:
         self._progress = progress
         self.engine = engine or Here()
         self._known: dict[frozenset[Head], Array] = {}
-        self._outcomes: list[Outcome] = []
+        self._spared: list[Reuse] = []
         self.reused = 0  # conditions that were on disk
 
     def baseline(self) -> Array:
@@ -91,15 +93,15 @@ class Measuring:
     def facts(self) -> dict[str, Any]:
         """What `run.json` says about prefix reuse."""
         return {
-            "passes": sum(one.passes for one in self._outcomes),
-            "reused": sum(one.reused for one in self._outcomes),
-            "level": min((one.level for one in self._outcomes), default=NOTHING),
+            "passes": sum(one.passes for one in self._spared),
+            "reused": sum(one.reused for one in self._spared),
+            "level": min((one.level for one in self._spared), default=NOTHING),
         }
 
     @property
     def note(self) -> str:
         """What the user should know about prefix reuse; empty where it worked or nothing came of it."""
-        if not any(one.tried and one.level == NOTHING for one in self._outcomes):
+        if not any(one.tried and one.level == NOTHING for one in self._spared):
             return ""
         kind = type(self._lens.model).__name__
         return f"{kind} needs more than its blocks hand on, so every ablation ran the whole model."
@@ -111,13 +113,22 @@ class Measuring:
             if frozenset(one.heads) not in self._known:
                 waiting.setdefault(frozenset(one.heads), one)
         queue = [one for one in waiting.values() if not self._read(one)]
+        parts = range(len(self._work.parts))
+        units = [(one, Unit(one.heads, part)) for one in queue for part in parts]
         bar = tqdm(
-            total=len(waiting), desc=f"{self._label}ablate", disable=not self._progress or not any(waiting),
-            file=sys.stderr, unit="run", initial=len(waiting) - len(queue),
+            total=len(waiting) * len(parts), initial=(len(waiting) - len(queue)) * len(parts), unit="run",
+            desc=f"{self._label}ablate", disable=not self._progress or not any(waiting), file=sys.stderr,
         )  # fmt: skip
+        found: dict[frozenset[Head], dict[int, Array]] = defaultdict(dict)
         with bar:
-            for number, outcome in self.engine.run(self._lens, self._work, [one.heads for one in queue]):
-                self._keep(queue[number], outcome)
+            results = self.engine.run(self._lens, self._work, [unit for _, unit in units])
+            for number, outcome in results:
+                one, unit = units[number]
+                mine = found[frozenset(one.heads)]
+                mine[unit.part] = outcome.values
+                self._spared.append(outcome.reuse)
+                if len(mine) == len(parts):
+                    self._keep(one, np.concatenate([mine[part] for part in parts]))
                 bar.update()
 
     def _read(self, one: Condition) -> bool:
@@ -130,8 +141,7 @@ class Measuring:
             self.reused += bool(one.heads)
         return values is not None
 
-    def _keep(self, one: Condition, outcome: Outcome) -> None:
-        self._known[frozenset(one.heads)] = outcome.values
-        self._outcomes.append(outcome)
+    def _keep(self, one: Condition, values: Array) -> None:
+        self._known[frozenset(one.heads)] = values
         if self._units:
-            self._units.save(self._label + one.name, outcome.values)
+            self._units.save(self._label + one.name, values)

@@ -15,6 +15,7 @@ from families import ALL, build
 from headlens.ablation.conditions import Choice, Condition, each
 from headlens.ablation.measuring import Measuring
 from headlens.ablation.replay import NOTHING
+from headlens.ablation.units import Units
 from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
 from toytext import toy_pairs, toy_text, toy_tokenizer, write_lines, write_pairs
@@ -112,3 +113,26 @@ def test_batches_change_no_number(tmp_path, mode):
     ]
     np.testing.assert_allclose(found[1], found[0], atol=1e-6)
     np.testing.assert_allclose(found[2], found[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
+@pytest.mark.parametrize("kind", ["classification", "probe", "language", "similarity", "pairs, masked"])
+def test_parts_change_no_number(tmp_path, monkeypatch, kind, mode):
+    lens, spec = MADE[kind](tmp_path)
+    benchmark = open_benchmark(spec, lens, Options(max_length=20))
+    heads = lens.anatomy.heads
+    conditions = [*each(Choice(lens.anatomy, heads))[::3], Condition("some", heads[1::4])]
+    whole = Measuring(lens, benchmark, mode, prefix_memory=2**30)
+    expected = whole.values(conditions)
+    n = benchmark.facts["examples"]
+    monkeypatch.setattr("headlens.ablation.removing.PART", n // 3)  # three parts, and what is left over
+    units = Units(tmp_path / "run", {"key": 1})
+    parted = Measuring(lens, benchmark, mode, units, prefix_memory=2**30)
+    for one, other in zip(parted.values(conditions), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+        assert len(one) == n
+    np.testing.assert_allclose(parted.baseline(), whole.baseline(), atol=1e-6)
+    assert parted.facts["reused"] == parted.facts["passes"] > 0
+    again = Measuring(lens, benchmark, mode, Units(tmp_path / "run", {"key": 1}))
+    np.testing.assert_array_equal(again.values(conditions), parted.values(conditions))
+    assert again.reused == len(conditions)
