@@ -38,7 +38,7 @@ class Ray:
     loaded by name), and must come to the same weights and versions. Units of a worker that dies are done
     again. Numbers are the same as without Ray on like machines with as many threads each.
 
-    A Ray cluster trusts its network: whoever reaches it can run code there.
+    Without a token (``RAY_AUTH_MODE=token``) whoever reaches a Ray cluster can run code there.
 
     Args:
         address: of a cluster that runs: "auto" or "HOST:PORT"; by default one is started on this machine.
