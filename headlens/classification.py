@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from headlens.corpora import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError
 from headlens.evidence import Settings, score_table
 from headlens.lens import Lens
@@ -21,8 +21,8 @@ from headlens.seq2seq import Written, run_pairs
 from headlens.tables import HeadScores
 from headlens.tags import margins_in_force, tag_table
 from headlens.tally import Tally
-from headlens.text import files
 from headlens.text.corpus import Corpus
+from headlens.text.hub import is_hub
 from headlens.text.inputs import Inputs
 from headlens.text.targets import read_targets
 
@@ -83,8 +83,9 @@ def classify(
 
     Args:
         lens: a model under the lens, or what `headlens.load` takes.
-        corpus: files or folders (CoNLL-U, CoNLL-2012, LitBank, plain text), or a corpus already read; the
-            bundled English sample by default.
+        corpus: files or folders (CoNLL-U, CoNLL-2012, LitBank, plain text), datasets
+            (``hub:DATASET[:CONFIG[:SPLIT]]``), or a corpus already read; the bundled English sample by
+            default.
         tags: which tags to look for; by default all that the corpus allows.
         margins: margins other than the defaults, by the names of the scorers' rules.
         settings: how evidence is weighed.
@@ -121,25 +122,6 @@ def classify(
     return Classification(scores, tag_table(scores), facts)
 
 
-def read_corpus(corpus: str | Path | Sequence[str | Path] | None, parser: str | None = None) -> Corpus:
-    """Read a corpus, or the one that comes along.
-
-    Args:
-        corpus: files or folders, see `headlens.text.files`; the bundled English sample by default.
-        parser: ``spacy:NAME`` to parse plain text.
-
-    Returns:
-        The corpus.
-
-    Raises:
-        CorpusError: a file cannot be read.
-    """
-    if corpus is None:
-        with resources.as_file(resources.files("headlens.data") / "sample" / "english.conllu") as path:
-            return files.read_corpus(path)
-    return files.read_corpus(corpus, parser)
-
-
 def check_tags(tags: Sequence[str] | None) -> None:
     """Refuse a tag that does not exist.
 
@@ -170,7 +152,7 @@ def _possible(corpus: Corpus, tags: Sequence[str] | None) -> list[str]:
 
 
 def _remedy(scorer: type[Scorer], corpus: Corpus) -> str:
-    plain = any(path.endswith(".txt") for path in corpus.paths)
+    plain = any(path.endswith(".txt") or is_hub(path) for path in corpus.paths)
     return (
         " Plain text is parsed with --parser spacy:NAME." if plain and "entities" not in scorer.needs else ""
     )
@@ -205,19 +187,6 @@ def _check(lens: Lens) -> None:
         raise InputError(
             "This model came without a tokenizer.", "Give one: headlens.load(model, tokenizer=...)."
         )
-
-
-def corpus_facts(corpus: Corpus) -> dict[str, Any]:
-    """What `run.json` says of a corpus."""
-    return {
-        "files": [Path(path).name for path in corpus.paths],
-        "sha256": corpus.sha256,
-        "parser": corpus.parser,
-        "documents": len(corpus.documents),
-        "sentences": sum(len(document.sentences) for document in corpus.documents),
-        "words": corpus.n_words,
-        "mentions": sum(len(document.mentions) for document in corpus.documents),
-    }
 
 
 def _input_facts(

@@ -97,14 +97,9 @@ def _local(name: str, path: Path, options: dict[str, Any]) -> Source:
 
 
 def _hub(name: str, options: dict[str, Any]) -> Source:
-    from huggingface_hub import constants, get_session, try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
 
-    online = not constants.HF_HUB_OFFLINE
-    if online:
-        try:
-            get_session().head(constants.ENDPOINT, timeout=3)
-        except Exception:  # whatever the HTTP library raises: the hub cannot be reached
-            online = False
+    online = hub_reachable()
     cached = try_to_load_from_cache(name, "config.json", revision=options.get("revision"))
     if not online and not isinstance(cached, str):
         raise ModelError(
@@ -113,6 +108,19 @@ def _hub(name: str, options: dict[str, Any]) -> Source:
             WHAT_WORKS,
         )
     return Source(name, name, {**options, "local_files_only": not online})
+
+
+def hub_reachable() -> bool:
+    """Tell within seconds whether the hub answers; its own client would try for half a minute."""
+    from huggingface_hub import constants, get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=3)
+    except Exception:  # whatever the HTTP library raises
+        return False
+    return True
 
 
 def pinned(source: Source) -> Source:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headlens.cli.engine_options import EngineOptions, engine_options
-from headlens.cli.options import ModelOptions, model_options
+from headlens.cli.options import ModelOptions, model_options, names
 from headlens.cli.summaries import ablation as summary
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ def _plan(said: dict[str, Any], out: Path, options: ModelOptions) -> Plan:
     from headlens.ablation.plan import Plan
     from headlens.benchmarks.inputs import Options
 
-    names = {name: _names(said.pop(name)) for name in ("order", "columns")}
+    chosen = {name: names(said.pop(name)) for name in ("order", "columns")}
     reading = Options(
-        columns=names["columns"],
+        columns=chosen["columns"],
         batch_size=options.batch_size,
         max_length=options.max_length,
         seed=options.seed,
@@ -153,16 +153,12 @@ def _plan(said: dict[str, Any], out: Path, options: ModelOptions) -> Plan:
     return Plan(
         step=_share(said.pop("step")),
         prefix_memory=said.pop("prefix_memory") * 2**20,
-        order=names["order"],
+        order=chosen["order"],
         options=reading,
         out=out,
         progress=not options.quiet,
         **said,
     )
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
 def _share(text: str) -> float:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headlens.cli.corpora import CorpusPath, corpus_options, say_read
 from headlens.cli.engine_options import EngineOptions, engine_options
-from headlens.cli.options import ModelOptions, model_options, said
+from headlens.cli.options import ModelOptions, model_options, names, said
 
 if TYPE_CHECKING:
     from headlens.classification import Classification
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     "--corpus",
     "corpora",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=CorpusPath(),
     help="File or folder: CoNLL-U with trees (and Entity marks for coreference), CoNLL-2012, LitBank, or "
-    "plain text; several are read as one.  [default: the bundled English sample]",
+    "plain text; or a dataset, hub:DATASET[:CONFIG[:SPLIT]], of the hub or a folder; several are read as "
+    "one.  [default: the bundled English sample]",
 )
+@corpus_options
 @click.option(
     "--parser", metavar="spacy:NAME", help="Parse plain text with this spaCy pipeline (silver trees)."
 )
@@ -75,7 +78,9 @@ if TYPE_CHECKING:
 @model_options
 def command(
     model: str,
-    corpora: tuple[Path, ...],
+    corpora: tuple[Path | str, ...],
+    columns: str | None,
+    max_sentences: int | None,
     parser: str | None,
     tags: str | None,
     measure: str,
@@ -96,7 +101,8 @@ def command(
     needed to do it again).
     """
     from headlens import examples, runs
-    from headlens.classification import Reading, Settings, Sources, check_tags, classify, read_corpus
+    from headlens.classification import Reading, Settings, Sources, check_tags, classify
+    from headlens.corpora import read_corpus
     from headlens.report.page.write import write_report
     from headlens.report.tag_map import tags_by_head
     from headlens.report.viewer_data import Marks
@@ -110,7 +116,8 @@ def command(
     shares = _margins(margins)
     margins_in_force(shares)
     runs.prepare(out, "classify")
-    corpus = read_corpus(corpora or None, parser)
+    corpus = read_corpus(corpora or None, parser, names(columns), max_sentences)
+    say_read(corpus)
     lens = options.load(model)
     reading = Reading(
         options.batch_size, options.max_length, block_size, quiet=options.quiet, norms=measure == "norms"

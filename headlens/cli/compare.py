@@ -22,6 +22,7 @@ FACTS = {
     "weights": ("model", "weights_sha256"),
     "revision": ("model", "revision"),
     "corpus": ("corpus", "sha256"),
+    "sentences left out": ("corpus", "sentences_cut"),
     "margins": ("margins",),
     "evidence settings": ("evidence",),
     "parser": ("corpus", "parser"),

@@ -93,6 +93,11 @@ def model_options(function: F) -> F:
     return wrapped  # type: ignore[no-any-return]  # click's decorators keep the function
 
 
+def names(text: str | None) -> tuple[str, ...]:
+    """Take names apart that commas join."""
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+
+
 def said() -> dict[str, Any]:
     """List every option of the command that is running, with its value, as run.json has them."""
     values = click.get_current_context().params

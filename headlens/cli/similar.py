@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options, said, spoken_warnings
+from headlens.cli.corpora import CorpusPath, corpus_options, say_read
+from headlens.cli.options import ModelOptions, model_options, names, said, spoken_warnings
 
 if TYPE_CHECKING:
     from headlens.redundancy.likeness.similar import Similarity
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     "--text",
     "texts",
     multiple=True,
-    type=click.Path(path_type=Path),
-    help="File or folder: plain text, or whatever classify reads as a corpus; several are read as one.  "
-    "[default: the bundled English sample]",
+    type=CorpusPath(),
+    help="File, folder or dataset: plain text, or whatever classify reads as a corpus; several are read as "
+    "one.  [default: the bundled English sample]",
 )
+@corpus_options
 @click.option("--heads", metavar="SEL", help="Compare only these, such as 2.8,3.*  [default: all]")
 @click.option(
     "--smoothing",
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
 @model_options
 def command(
     model: str,
-    texts: tuple[Path, ...],
+    texts: tuple[Path | str, ...],
+    columns: str | None,
+    max_sentences: int | None,
     heads: str | None,
     smoothing: float,
     clusters: int | None,
@@ -67,14 +71,15 @@ def command(
     Of encoder-decoder models the encoder's heads are compared.
     """
     from headlens import runs
-    from headlens.classification import read_corpus
+    from headlens.corpora import read_corpus
     from headlens.passes import Reading
     from headlens.redundancy.likeness.similar import Options, similar
     from headlens.report.page.write import write_report
 
     clock = runs.Clock.start()
     runs.prepare(out, "similar")
-    corpus = read_corpus(texts or None)
+    corpus = read_corpus(texts or None, None, names(columns), max_sentences)
+    say_read(corpus)
     lens = options.load(model)
     with spoken_warnings():
         found = similar(

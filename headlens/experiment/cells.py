@@ -12,6 +12,7 @@ import click
 
 from headlens.experiment.file import Experiment
 from headlens.experiment.sections import Section, options_of, words
+from headlens.text.hub import is_hub, seen_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,8 @@ def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any
 
 def _found(text: str, folder: Path) -> str:
     """A path that is seen from the file's folder; anything else as it is."""
+    if is_hub(text):
+        return seen_from(text, folder)
     path = folder / text
     return str(path) if text and path.exists() else text
 

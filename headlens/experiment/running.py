@@ -17,6 +17,7 @@ from headlens.experiment.file import Experiment
 from headlens.experiment.published import COLUMNS
 from headlens.experiment.sections import DIRECTORIES, command_of
 from headlens.tables import write_csv, write_text
+from headlens.text.hub import is_hub, parse
 
 STATE = "experiment.json"
 SMALL = 2**26  # bytes of a file that is hashed; of larger ones size and time decide
@@ -132,14 +133,21 @@ def _digest(step: Step, out: Path) -> str:
     """What a step depends on besides its command line: headlens, and the files that it names."""
     digest = hashlib.sha256(headlens.__version__.encode())
     for word in step.typed[1:]:
-        for part in (word, *word.partition(":")[2].split(",")):
-            path = Path(part) if part else None
-            if path is None or path == step.out or len(part) > 1000 or not path.exists():
+        for path in _paths(word):
+            if path == step.out or len(str(path)) > 1000 or not path.exists():
                 continue
             for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
                 if file.is_file():
                     digest.update(_of_file(file))
     return digest.hexdigest()
+
+
+def _paths(word: str) -> list[Path]:
+    """The files and folders that a word of a command line may name; a dataset of the hub is none."""
+    if is_hub(word):
+        folder = parse(word).folder
+        return [] if folder is None else [folder]
+    return [Path(part) for part in (word, *word.partition(":")[2].split(",")) if part]
 
 
 def _of_file(file: Path) -> bytes:

@@ -68,8 +68,9 @@ def _unreachable(address: str | None, error: Exception) -> RunError:
     where = f"at {address!r} cannot be reached" if address else "cannot be started on this machine"
     why = (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")
     remedy = (
-        "Give the HOST:PORT that ray start --head printed; where it asks for a token, set RAY_AUTH_MODE=token "
-        "(ray get-auth-token shows yours). Or leave --ray-address out to use this machine."
+        "Give the HOST:PORT that ray start --head printed; where it asks for a token, set "
+        "RAY_AUTH_MODE=token (ray get-auth-token shows yours). Or leave --ray-address out: this machine then "
+        "is the cluster."
     )
     return RunError(
         f"A Ray cluster {where}: {why}.", remedy if address else "Try it: python -c 'import ray; ray.init()'"

@@ -40,7 +40,7 @@ def read_conllu(paths: Sequence[Path]) -> Corpus:
     if not paths:
         raise CorpusError("Expected at least one CoNLL-U file, got none.", "Name one or more .conllu files.")
     digest = hashlib.sha256()
-    readers = [_FileReader(path).read(digest) for path in paths]
+    readers = [_read_file(path, digest) for path in paths]
     documents = tuple(document for reader in readers for document in reader.documents)
     return Corpus(
         documents=documents,
@@ -53,22 +53,45 @@ def read_conllu(paths: Sequence[Path]) -> Corpus:
 
 
 @dataclass(slots=True)
-class _FileReader:
-    """Collects the documents of one file."""
+class ConlluReader:
+    """Collects the documents of one file, or of what is written as one.
 
-    path: Path
-    documents: list[Document] = field(default_factory=list)
-    n_newdocs: int = 0
-    fields: EntityFields | None = None
-    name: str = ""
-    sentences: list[Sentence] = field(default_factory=list)
-    mentions: list[Mention] = field(default_factory=list)
+    Args:
+        path: the file, as it was named.
+        stem: what documents without a name are called after.
+        unit: what its lines are counted in, for messages.
 
-    def read(self, digest: Digest) -> _FileReader:
-        self.name = self.path.stem
-        for comments, rows in _blocks(numbered_lines(self.path, digest, "CoNLL-U")):
+    Attributes:
+        documents: those that were read.
+        n_newdocs: how many were marked by `# newdoc`.
+    """
+
+    path: str
+    stem: str
+    unit: str = "line"
+    documents: list[Document] = field(default_factory=list, init=False)
+    n_newdocs: int = field(default=0, init=False)
+    fields: EntityFields | None = field(default=None, init=False)
+    name: str = field(default="", init=False)
+    sentences: list[Sentence] = field(default_factory=list, init=False)
+    mentions: list[Mention] = field(default_factory=list, init=False)
+
+    def read(self, lines: Iterable[tuple[int, str]]) -> ConlluReader:
+        """Read numbered lines.
+
+        Args:
+            lines: of CoNLL-U, with their numbers.
+
+        Returns:
+            The reader itself.
+
+        Raises:
+            CorpusError: they are malformed.
+        """
+        self.name = self.stem
+        for comments, rows in _blocks(lines):
             meta = self._comments(comments)
-            builder = SentenceBuilder(str(self.path))
+            builder = SentenceBuilder(self.path, self.unit)
             for number, line in rows:
                 builder.add(number, line)
             sentence = builder.build(meta.get("sent_id") or "")
@@ -76,11 +99,6 @@ class _FileReader:
                 self._add_mentions(sentence, builder.nodes, builder.marked)
             self.sentences.append(sentence)
         self._close_document()
-        if not self.documents:
-            raise CorpusError(
-                f"{self.path}: expected CoNLL-U sentences, but the file holds no sentence.",
-                "Name a file with one word a line, ten tab-separated columns each.",
-            )
         return self
 
     def _comments(self, comments: _Lines) -> dict[str, str | None]:
@@ -89,11 +107,11 @@ class _FileReader:
             for key, value in parse_comment_line(line, _COMMENT_PARSERS):
                 meta[key] = value
                 if key == "global.Entity" and value:
-                    self.fields = EntityFields.parse(value, f"{self.path}, line {number}")
+                    self.fields = EntityFields.parse(value, f"{self.path}, {self.unit} {number}")
         if "newdoc" in meta or "newdoc id" in meta:
             self._close_document()
             self.n_newdocs += 1
-            self.name = meta.get("newdoc id") or f"{self.path.stem}-{self.n_newdocs}"
+            self.name = meta.get("newdoc id") or f"{self.stem}-{self.n_newdocs}"
         return meta
 
     def _add_mentions(self, sentence: Sentence, nodes: list[int | None], marked: list[MarkedNode]) -> None:
@@ -109,6 +127,16 @@ class _FileReader:
             mentions = sorted(self.mentions, key=lambda m: (m.sentence, m.head, m.start, m.end, m.entity))
             self.documents.append(Document(self.name, tuple(self.sentences), tuple(mentions)))
         self.sentences, self.mentions = [], []
+
+
+def _read_file(path: Path, digest: Digest) -> ConlluReader:
+    reader = ConlluReader(str(path), path.stem).read(numbered_lines(path, digest, "CoNLL-U"))
+    if not reader.documents:
+        raise CorpusError(
+            f"{path}: expected CoNLL-U sentences, but the file holds no sentence.",
+            "Name a file with one word a line, ten tab-separated columns each.",
+        )
+    return reader
 
 
 def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[_Lines, _Lines]]:

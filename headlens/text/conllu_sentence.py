@@ -49,6 +49,7 @@ class SentenceBuilder:
 
     Args:
         path: the file they come from, for errors.
+        unit: what its lines are counted in, for errors.
 
     Attributes:
         nodes: word index of every node so far, None for an empty node.
@@ -56,6 +57,7 @@ class SentenceBuilder:
     """
 
     path: str
+    unit: str = "line"
     nodes: list[int | None] = field(default_factory=list, init=False)
     marked: list[MarkedNode] = field(default_factory=list, init=False)
     _words: list[Word] = field(default_factory=list, init=False)
@@ -73,7 +75,7 @@ class SentenceBuilder:
         Raises:
             CorpusError: if it is no CoNLL-U word line, or its id is not the one that has to come next.
         """
-        place = f"{self.path}, line {number}"
+        place = f"{self.path}, {self.unit} {number}"
         self._line = self._line or number
         token = _token(line, place)
         misc = token["misc"].split("|")
@@ -107,7 +109,7 @@ class SentenceBuilder:
         """
         if not self._words:
             raise CorpusError(
-                f"{self.path}, line {self._line}: expected a word in the sentence, found none.",
+                f"{self.path}, {self.unit} {self._line}: expected a word in the sentence, found none.",
                 "Remove the sentence.",
             )
         for span in self._ranges:

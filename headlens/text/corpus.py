@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["pronoun", "proper", "nominal"]
@@ -123,6 +123,33 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """A dataset that a corpus was read from.
+
+    Args:
+        dataset: its hub id, or its folder as it was named.
+        config: which configuration, None for the default one.
+        split: which split.
+        revision: the commit, None for a folder.
+        columns: what was read.
+        rows: how many rows were read, or files of text.
+        of_rows: how many rows the split has, None where that is not known.
+        left_out: how many rows or tokens were left out, by reason.
+        sha256: hex digest of what was read.
+    """
+
+    dataset: str
+    config: str | None
+    split: str
+    revision: str | None
+    columns: tuple[str, ...]
+    rows: int
+    of_rows: int | None
+    left_out: Mapping[str, int]
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Corpus:
     """Everything that was read from one or more files.
 
@@ -136,6 +163,8 @@ class Corpus:
             file is one document.
         parser: what parsed those sentences that came without a tree, such as "spacy:NAME": their trees are
             silver, not gold. None where every tree was read from a file.
+        datasets: the datasets it was read from, in order.
+        cut: how many sentences were read and then left out, because no more were wanted.
     """
 
     documents: tuple[Document, ...]
@@ -145,6 +174,8 @@ class Corpus:
     has_entities: bool
     has_documents: bool
     parser: str | None = None
+    datasets: tuple[Origin, ...] = ()
+    cut: int = 0
 
     @property
     def sentences(self) -> Iterator[tuple[int, Sentence]]:
@@ -179,4 +210,24 @@ class Corpus:
             has_entities=any(corpus.has_entities for corpus in corpora),
             has_documents=any(corpus.has_documents for corpus in corpora),
             parser=", ".join(parsers) or None,
+            datasets=tuple(origin for corpus in corpora for origin in corpus.datasets),
         )
+
+    def beginning(self, n_sentences: int) -> Corpus:
+        """Keep the first sentences only.
+
+        Args:
+            n_sentences: how many at most, 1 or more.
+
+        Returns:
+            The corpus of them, with the mentions inside.
+        """
+        kept: list[Document] = []
+        room = n_sentences
+        for document in self.documents:
+            if room > 0:
+                mentions = tuple(mention for mention in document.mentions if mention.sentence < room)
+                kept.append(replace(document, sentences=document.sentences[:room], mentions=mentions))
+            room -= len(document.sentences)
+        entities = any(document.mentions for document in kept)
+        return replace(self, documents=tuple(kept), has_entities=entities, cut=max(0, -room))

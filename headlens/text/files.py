@@ -12,6 +12,8 @@ from headlens.errors import CorpusError
 from headlens.text.conll2012 import read_conll2012
 from headlens.text.conllu import read_conllu
 from headlens.text.corpus import Corpus
+from headlens.text.hub import FORM, Place, is_hub, parse
+from headlens.text.hub_corpus import read_dataset
 from headlens.text.plain import read_plain
 
 
@@ -40,46 +42,71 @@ FORMATS: dict[str, Format] = {
 """The kinds of files by the ending of their names, in any case of letters."""
 
 
-def read_corpus(paths: str | Path | Sequence[str | Path], parser: str | None = None) -> Corpus:
-    """Read files and folders of any known kind into one corpus.
+def read_corpus(
+    paths: str | Path | Sequence[str | Path],
+    parser: str | None = None,
+    columns: Sequence[str] = (),
+    max_sentences: int | None = None,
+) -> Corpus:
+    """Read files, folders and datasets into one corpus.
 
     Of a folder, the files of known kinds directly in it are read in the order of their names, hidden ones
     aside. Plain text that stands beside annotated files is taken for their raw text, licence or readme and
     is left out, so that no sentence is read twice; named itself, it is read.
 
     Args:
-        paths: files and folders, in order; one or several.
+        paths: files, folders and ``hub:DATASET[:CONFIG[:SPLIT]]``, in order; one or several.
         parser: what parses plain text, such as "spacy:en_core_web_sm"; see `read_plain`. It never touches
-            files that are annotated.
+            what is annotated.
+        columns: of datasets, see `headlens.text.hub_columns.choose`; by default they are found by name.
+        max_sentences: keep only the first so many; of a dataset no more are read.
 
     Returns:
-        The corpus; see `Corpus.merge` for files of several kinds.
+        The corpus; see `Corpus.merge` for several kinds.
 
     Raises:
-        CorpusError: a file or folder is missing, of no known kind, named twice or cannot be read; or a parser
-            is given where there is no plain text.
+        CorpusError: a file, folder or dataset is missing, of no known kind, named twice or cannot be read; or
+            a parser is given where there is no plain text, or columns where there is no dataset.
     """
-    given = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    files = [file for path in given for file in _files(path)]
-    if not files:
+    given = [paths] if isinstance(paths, str | Path) else paths
+    found = [one for path in given for one in ([parse(str(path))] if is_hub(path) else _files(Path(path)))]
+    if not found:
         raise CorpusError(
             "Expected at least one corpus file, got none.", f"Name one that ends in {_endings()}."
         )
-    _check_twice(files)
-    kinds = [_format(path) for path in files]
-    if parser is not None and all(kind.annotated for kind in kinds):
-        raise CorpusError(
-            f"The parser {parser} is for plain text (.txt), and there is none among the files.",
-            "Leave --parser out, or name a .txt file.",
-        )
-    runs = groupby(zip(kinds, files, strict=True), key=lambda pair: pair[0])
-    corpora: list[Corpus] = [kind.read([file for _, file in run], parser) for kind, run in runs]
-    if len(corpora) == 1:
-        return corpora[0]
+    _check_twice(found)
+    kinds = [None if isinstance(one, Place) else _format(one) for one in found]
+    _check_options(kinds, parser, columns)
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.read_bytes())
-    return Corpus.merge(corpora, digest.hexdigest())
+    corpora: list[Corpus] = []
+    for kind, run in groupby(zip(kinds, found, strict=True), key=lambda pair: pair[0]):
+        members = [one for _, one in run]
+        places = [one for one in members if isinstance(one, Place)]
+        files = [one for one in members if isinstance(one, Path)]
+        read = [read_dataset(place, parser, columns, max_sentences) for place in places]
+        corpora += read if kind is None else [kind.read(files, parser)]
+        for part in [*(corpus.sha256.encode() for corpus in read), *(file.read_bytes() for file in files)]:
+            digest.update(part)
+    if parser is not None and all(corpus.parser is None for corpus in corpora):
+        raise _needless(parser)
+    corpus = corpora[0] if len(corpora) == 1 else Corpus.merge(corpora, digest.hexdigest())
+    return corpus if max_sentences is None else corpus.beginning(max_sentences)
+
+
+def _check_options(kinds: Sequence[Format | None], parser: str | None, columns: Sequence[str]) -> None:
+    if parser is not None and all(kind is not None and kind.annotated for kind in kinds):
+        raise _needless(parser)
+    if columns and None not in kinds:
+        raise CorpusError(
+            "Columns are chosen of datasets, and there is none in the corpus.", f"Name one, as {FORM}."
+        )
+
+
+def _needless(parser: str) -> CorpusError:
+    return CorpusError(
+        f"The parser {parser} is for plain text (.txt), and there is none among the files.",
+        "Leave --parser out, or name a .txt file.",
+    )
 
 
 def _endings() -> str:
@@ -121,12 +148,13 @@ def _files(path: Path) -> list[Path]:
     return [file for file, kind in found if kind.annotated] or [file for file, _ in found]
 
 
-def _check_twice(files: Sequence[Path]) -> None:
-    seen: set[Path] = set()
-    for file in files:
-        if file.resolve() in seen:
+def _check_twice(found: Sequence[Path | Place]) -> None:
+    seen: set[Path | Place] = set()
+    for one in found:
+        same = one if isinstance(one, Place) else one.resolve()
+        if same in seen:
             raise CorpusError(
-                f"{file} is named twice, and its sentences would count twice as evidence.",
+                f"{one} is named twice, and its sentences would count twice as evidence.",
                 "Name every file once.",
             )
-        seen.add(file.resolve())
+        seen.add(same)

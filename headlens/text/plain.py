@@ -14,7 +14,7 @@ from headlens.text.lines import Digest, numbered_lines
 from headlens.text.words import word_spans
 
 _KIND = "plain-text"
-_LONGEST = 5_000  # characters at once: a parser's memory grows with the text that it sees together
+LONGEST = 5_000  # characters at once: a parser's memory grows with the text that it sees together
 
 Parse = Callable[[Iterable[Chunk], str], Iterator[Sentence]]
 """Makes sentences of chunks; the second argument is the file, as it was named."""
@@ -44,7 +44,7 @@ def read_plain(paths: Sequence[Path], parser: str | None = None) -> Corpus:
     """
     if not paths:
         raise CorpusError(f"Expected at least one {_KIND} file, got none.", "Name one or more .txt files.")
-    parse = split_sentences if parser is None else _find_parser(parser)
+    parse = find_parser(parser)
     digest = hashlib.sha256()
     documents = tuple(_read_file(path, digest, parse) for path in paths)
     return Corpus(
@@ -78,7 +78,20 @@ def split_sentences(texts: Iterable[Chunk], path: str) -> Iterator[Sentence]:
             yield Sentence(words, "", path, part.line(0))
 
 
-def _find_parser(parser: str) -> Parse:
+def find_parser(parser: str | None) -> Parse:
+    """Find what makes sentences of text.
+
+    Args:
+        parser: "spacy:NAME"; None for the rules that `read_plain` states.
+
+    Returns:
+        The function.
+
+    Raises:
+        CorpusError: there is no such parser.
+    """
+    if parser is None:
+        return split_sentences
     kind, _, name = parser.partition(":")
     if kind != "spacy" or not name:
         raise CorpusError(
@@ -88,7 +101,7 @@ def _find_parser(parser: str) -> Parse:
 
 
 def _read_file(path: Path, digest: Digest, parse: Parse) -> Document:
-    sentences = tuple(parse(chunks(numbered_lines(path, digest, _KIND), _LONGEST), str(path)))
+    sentences = tuple(parse(chunks(numbered_lines(path, digest, _KIND), LONGEST), str(path)))
     if not sentences:
         raise CorpusError(f"{path}: expected text, but the file holds no word.", "Name a file with text.")
     return Document(path.stem, sentences, ())

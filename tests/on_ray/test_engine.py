@@ -111,7 +111,7 @@ def test_nobody_at_the_address():
     assert str(error.value) == (
         f"A Ray cluster at '{address}' cannot be reached: [Errno 111] Connection refused. Give the HOST:PORT "
         "that ray start --head printed; where it asks for a token, set RAY_AUTH_MODE=token (ray "
-        "get-auth-token shows yours). Or leave --ray-address out to use this machine."
+        "get-auth-token shows yours). Or leave --ray-address out: this machine then is the cluster."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.classification import corpus_facts, read_corpus
+from headlens.corpora import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
 from headlens.heads import Head
 from headlens.lens import Lens
