@@ -14,33 +14,45 @@ from headlens.cli import debug_option, main
 
 @click.command(
     epilog="Examples:  headlens run experiments/demo.toml  |  headlens run my.toml --out runs/mine  |  "
-    "headlens run my.toml --dry-run"
+    "headlens run experiments/kobayashi2020.toml --model minilm  |  headlens run my.toml --dry-run"
 )
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE.toml")
 @click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="MODEL",
+    help="Run it on this model instead of the file's; several make a grid.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Directory for the results.  [default: runs/NAME of the file]",
+    help="Directory for the results.  [default: runs/NAME of the file, with --model runs/NAME-MODEL]",
 )
 @click.option("--dry-run", is_flag=True, help="Print the commands, and run none of them.")
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 @debug_option
 @click.pass_context
-def command(ctx: click.Context, file: Path, out: Path | None, dry_run: bool, quiet: bool) -> None:
+def command(
+    ctx: click.Context, file: Path, models: tuple[str, ...], out: Path | None, dry_run: bool, quiet: bool
+) -> None:
     """Run the commands that FILE.toml describes, on every model and seed in it.
 
     Sections [classify], [ablate], [similar], [prune], [view] and [contributions] have the options of the
     commands by the same names; several of one kind are written [[ablate]]. [[published]] figures are put
-    beside what was measured: published.csv, and report.html with all runs. What is finished is not run
-    again.
+    beside what was measured: published.csv, and report.html with all runs (or what [report] says). What is
+    finished is not run again.
     """
     from headlens import runs
-    from headlens.experiment.cells import steps
-    from headlens.experiment.file import read_experiment
+    from headlens.experiment.cells import plain_name, steps
+    from headlens.experiment.file import on_models, read_experiment
+    from headlens.experiment.published import as_published
     from headlens.experiment.running import conclude, run
 
     experiment = read_experiment(file)
-    out = out or Path("runs") / file.stem
+    if models:
+        experiment = on_models(experiment, models)
+    out = out or Path("runs") / "-".join([file.stem, *map(plain_name, models)])
     planned = list(steps(experiment, out))
     for step in planned:
         _check(ctx, step.typed, file)
@@ -57,12 +69,13 @@ def command(ctx: click.Context, file: Path, out: Path | None, dry_run: bool, qui
     run(experiment, out, invoke, click.echo)
     table = conclude(experiment, out, planned)
     if len(table):
-        click.echo(f"\n{'measured':>10}{'published':>11}   what")
+        click.echo(f"\n{'measured':>10}{'published':>15}   what")
         rows: list[Any] = list(table.itertuples())
         for row in rows:
             measured = "-" if math.isnan(row.measured) else f"{row.measured:.4g}"
-            click.echo(f"{measured:>10}{row.published:>11.4g}   {row.what} ({row.model}; {row.source})")
-    click.echo(f"\nWrote {out / 'report.html'}, {out / 'published.csv'} and {out / 'run.json'}.")
+            published = as_published(row.bound, row.published)
+            click.echo(f"{measured:>10}{published:>15}   {row.what} ({row.model}; {row.source})")
+    click.echo(f"\nWrote {out / experiment.report.out}, {out / 'published.csv'} and {out / 'run.json'}.")
 
 
 def _check(ctx: click.Context, typed: Sequence[str], file: Path) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
 
-from headlens.experiment.file import Experiment
+from headlens.errors import InputError
+from headlens.experiment.file import Experiment, seen_from
 from headlens.experiment.sections import Section, options_of, words
-from headlens.text.hub import is_hub, seen_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Cell:
 
     Args:
         model: its name or place, as a command takes it.
-        shown: as the file says it.
+        shown: as the file, or whoever runs it, says it.
         seed: of everything drawn at random.
         place: directory of its results.
     """
@@ -61,13 +62,16 @@ def cells(experiment: Experiment, out: Path) -> list[Cell]:
 
     Returns:
         Its cells. One alone has its results in `out` itself, several have directories of their own.
+
+    Raises:
+        InputError: two models are called so much alike that they would share one.
     """
-    grid = [(model, seed) for model in experiment.models for seed in experiment.seeds]
     found = []
-    for model, seed in grid:
-        parts = [_plain(model)] if len(experiment.models) > 1 else []
+    directories = _directories(list(experiment.models))
+    for (shown, model), seed in product(experiment.models.items(), experiment.seeds):
+        parts = [directories[shown]] if len(experiment.models) > 1 else []
         parts += [f"seed-{seed}"] if len(experiment.seeds) > 1 else []
-        found.append(Cell(_found(model, experiment.path.parent), model, seed, out.joinpath(*parts)))
+        found.append(Cell(model, shown, seed, out.joinpath(*parts)))
     return found
 
 
@@ -112,21 +116,28 @@ def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any
         return str(cell.place / str(value))
     if isinstance(option.type, click.Path):
         sections = [section.name for section in experiment.sections]
-        return str(cell.place / str(value)) if value in sections else _found(str(value), folder)
+        return str(cell.place / str(value)) if value in sections else seen_from(folder, str(value))
     if option.name == "benchmark":
         kind, colon, target = str(value).partition(":")
-        return kind + colon + ",".join(_found(one, folder) for one in target.split(","))
+        return kind + colon + ",".join(seen_from(folder, one) for one in target.split(","))
     return value
 
 
-def _found(text: str, folder: Path) -> str:
-    """A path that is seen from the file's folder; anything else as it is."""
-    if is_hub(text):
-        return seen_from(text, folder)
-    path = folder / text
-    return str(path) if text and path.exists() else text
+def plain_name(model: str) -> str:
+    """The last part of a model's name or place, as the name of a directory."""
+    return _plain(Path(model).name or model)
 
 
-def _plain(name: str) -> str:
-    """A name for a directory."""
-    return re.sub(r"[^\w.-]+", "_", Path(name).name or name)
+def _directories(models: Sequence[str]) -> dict[str, str]:
+    """A directory for each model: the last part of its name, or all of it where two end alike."""
+    for name in (plain_name, _plain):
+        found = {model: name(model) for model in models}
+        if len(set(found.values())) == len(models):
+            return found
+    raise InputError(
+        f"The results of {' and '.join(models)} would be in one directory.", "Rename one of the models."
+    )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", text)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headlens.errors import InputError
 from headlens.experiment.published import Published, read_published
+from headlens.experiment.report import Report, read_report
 from headlens.experiment.sections import DIRECTORIES, FILES, Section, check_key, options_of, read_section
+from headlens.text import hub
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-TOP = ("title", "note", "model", "corpus", "seeds", "published", *DIRECTORIES, *FILES)
+TOP = ("title", "note", "model", "corpus", "seeds", "published", "report", *DIRECTORIES, *FILES)
 
 
 @dataclass(frozen=True)
@@ -28,23 +30,25 @@ class Experiment:
         path: of the file.
         title: of the experiment.
         note: what a reader must know: what was run with it, and what was not.
-        models: names or places of models; each with each seed is a cell of the grid.
+        models: where each model is, by its name in the file; each with each seed is a cell of the grid.
         loading: options of every command that loads a model (device, dtype, ...).
         corpus: what classify and similar read where their sections do not say it.
         seeds: of everything drawn at random.
         sections: the commands, in the order of the file.
         published: figures of papers to hold the results against.
+        report: the page that it ends with.
     """
 
     path: Path
     title: str
     note: str
-    models: Sequence[str]
+    models: Mapping[str, str]
     loading: Mapping[str, Any]
     corpus: Sequence[str]
     seeds: Sequence[int]
     sections: Sequence[Section]
-    published: Sequence[Published] = field(default_factory=tuple)
+    published: Sequence[Published]
+    report: Report
 
 
 def read_experiment(path: Path) -> Experiment:
@@ -62,38 +66,47 @@ def read_experiment(path: Path) -> Experiment:
     told = _toml(path)
     for key in told:
         check_key(key, TOP, path.name)
-    model = _table(told, "model", path)
-    loading = {f"--{key}": value for key, value in model.items() if key not in ("name", "names")}
-    known = [option.removeprefix("--") for option in options_of("describe") | options_of("classify")]
-    for option in loading:
-        check_key(option.removeprefix("--"), [*known, "name", "names"], f"[model] of {path.name}")
-    sections = [
-        read_section(command, one, f"[{command}] of {path.name}")
-        for command, value in told.items()
-        if command in (*DIRECTORIES, *FILES)
-        for one in _tables(value, command, path)
-    ]
-    names = [section.out for section in sections]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"Two sections of {path.name} write to {twice!r}.", "Give one a name of its own.")
-    if not sections:
-        raise InputError(f"{path.name} runs nothing.", f"Add a section: {', '.join((*DIRECTORIES, *FILES))}.")
+    model, sections = _table(told, "model", path), _sections(told, path)
+    report = read_report(_table(told, "report", path), sections, f"[report] of {path.name}")
+    _check_outputs([*(section.out for section in sections), report.out], path)
     runs = [section.name for section in sections]
     return Experiment(
         path,
         str(told.get("title", path.stem)),
         str(told.get("note", "")),
         _models(model, path),
-        loading,
-        [str(one) for one in _table(told, "corpus", path).get("files", [])],
+        _loading(model, path),
+        _corpus(_table(told, "corpus", path), path),
         _seeds(told, path),
         sections,
         [
             read_published(one, runs, path.name)
             for one in _tables(told.get("published", []), "published", path)
         ],
+        report,
     )
+
+
+def on_models(experiment: Experiment, models: Sequence[str]) -> Experiment:
+    """Put other models in the place of those that a file names.
+
+    Args:
+        experiment: what the file describes.
+        models: names or places, as a command takes them.
+
+    Returns:
+        The same experiment on these models; a revision that the file asks for was one of its own model.
+    """
+    loading = {option: value for option, value in experiment.loading.items() if option != "--revision"}
+    return replace(experiment, models={model: model for model in models}, loading=loading)
+
+
+def seen_from(folder: Path, text: str) -> str:
+    """A path or a local dataset that is seen from a folder; anything else as it is."""
+    if hub.is_hub(text):
+        return hub.seen_from(text, folder)
+    path = folder / text
+    return str(path) if text and path.exists() else text
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -122,11 +135,48 @@ def _tables(value: Any, key: str, path: Path) -> list[dict[str, Any]]:
     raise InputError(f"{path.name} has {key} = {value!r}.", f"Write a section [{key}].")
 
 
-def _models(model: Mapping[str, Any], path: Path) -> list[str]:
+def _sections(told: Mapping[str, Any], path: Path) -> list[Section]:
+    sections = [
+        read_section(command, one, f"[{command}] of {path.name}")
+        for command, value in told.items()
+        if command in (*DIRECTORIES, *FILES)
+        for one in _tables(value, command, path)
+    ]
+    if not sections:
+        raise InputError(f"{path.name} runs nothing.", f"Add a section: {', '.join((*DIRECTORIES, *FILES))}.")
+    return sections
+
+
+def _check_outputs(names: Sequence[str], path: Path) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"Two sections of {path.name} write to {twice!r}.", "Give one a name of its own.")
+
+
+def _models(model: Mapping[str, Any], path: Path) -> dict[str, str]:
+    """Where each model is, by its name in the file."""
     names = model.get("names", [model["name"]] if "name" in model else [])
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
-        return list(dict.fromkeys(names))
+        return {name: seen_from(path.parent, name) for name in names}
     raise InputError(f"{path.name} does not say which model.", 'Write [model] and name = "minilm" below it.')
+
+
+def _loading(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    known = [option.removeprefix("--") for option in options_of("describe") | options_of("classify")]
+    for key in model:
+        check_key(key, [*known, "name", "names"], f"[model] of {path.name}")
+    return {f"--{key}": value for key, value in model.items() if key not in ("name", "names")}
+
+
+def _corpus(corpus: Mapping[str, Any], path: Path) -> list[str]:
+    for key in corpus:
+        check_key(key, ("files",), f"[corpus] of {path.name}")
+    files = corpus.get("files", [])
+    if isinstance(files, list) and all(isinstance(file, str) for file in files):
+        return files
+    raise InputError(
+        f"[corpus] of {path.name} has files = {files!r}.", 'Write a list such as files = ["dev.conllu"].'
+    )
 
 
 def _seeds(told: Mapping[str, Any], path: Path) -> list[int]:

@@ -1,29 +1,24 @@
-"""Figures of papers, and the cells of result tables to hold against them."""
+"""Figures of papers, and the numbers of a run to hold against them."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from headlens.errors import InputError
+from headlens.experiment.quantity import TAKES, Quantity
 from headlens.experiment.sections import check_key
 
-KEYS = ("what", "value", "source", "run", "table", "where", "column", "take")
-TAKES: Mapping[str, Callable[[pd.Series], float]] = {
-    "only": lambda values: float(values.iloc[0]) if len(values) == 1 else math.nan,
-    "max": lambda values: float(values.max()),
-    "min": lambda values: float(values.min()),
-    "mean": lambda values: float(values.mean()),
-    "count": lambda values: float(len(values)),
-}
-"""How one number is made of the rows that are meant."""
-COLUMNS = ["model", "seed", "what", "measured", "published", "difference", "source", "found_in"]
+NEEDED = ("what", "value", "source", "run", "table", "column")
+KEYS = (*NEEDED, "bound", "where", "over", "by", "take", "above", "relative_to")
+BOUNDS = ("above", "below", "at least", "at most")
+"""What a paper says of a number that it does not give."""
+COLUMNS = [
+    "model", "seed", "what", "measured", "bound", "published", "difference", "source", "found_in",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +28,20 @@ class Published:
     Args:
         what: in words.
         value: as published, in the unit of the table.
+        bound: a name in `BOUNDS` where the paper gives no more than that; empty where it gives the number.
         source: paper and place in it.
         run: the section whose results it is held against.
-        table: a CSV file of that run, or run.json.
-        column: of the table; of run.json a path of keys joined by dots.
-        where: values of other columns that the rows must have; a list means any of them.
-        take: how the rows become one number, a name in `TAKES`.
+        quantity: which number of that run.
+        relative_to: another section, whose number of the same kind this one is divided by; empty for none.
     """
 
     what: str
     value: float
+    bound: str
     source: str
     run: str
-    table: str
-    column: str
-    where: Mapping[str, Any]
-    take: str
+    quantity: Quantity
+    relative_to: str
 
     def measured(self, place: Path) -> float:
         """Look the figure up in the results of one cell.
@@ -62,45 +55,21 @@ class Published:
         Raises:
             InputError: there is no such table, or it has no such column.
         """
-        path = place / self.run / self.table
-        if not path.is_file():
-            there = [*sorted(one.name for one in path.parent.glob("*.csv")), "run.json"]
-            raise self._wrong(f"the run {self.run} wrote no {self.table}", there)
-        if path.suffix == ".json":
-            value: Any = json.loads(path.read_text("utf-8"))
-            for key in self.column.split("."):
-                value = value.get(key) if isinstance(value, dict) else None
-            return float(value) if isinstance(value, int | float) else math.nan
-        rows = pd.read_csv(path, keep_default_na=False, na_values={self.column: [""]})
-        for name in (self.column, *self.where):
-            if name not in rows:
-                raise self._wrong(f"{self.table} has no column {name!r}", list(map(str, rows)))
-        for name, wanted in self.where.items():
-            rows = rows[_matches(rows, name, wanted)]
-        values = pd.to_numeric(rows[self.column].replace({"True": 1, "False": 0}), errors="coerce")
-        found = TAKES[self.take](values.astype(float))
-        return found if len(rows) or self.take == "count" else math.nan
-
-    def _wrong(self, problem: str, there: Sequence[str]) -> InputError:
-        return InputError(f"The published figure {self.what!r}: {problem}.", f"There is: {', '.join(there)}.")
+        found = self.quantity.of(place / self.run, self.what)
+        if not self.relative_to:
+            return found
+        other = self.quantity.of(place / self.relative_to, self.what)
+        return found / other if other else math.nan
 
     @property
     def found_in(self) -> str:
         """Where the measured number stands, for people."""
-        rows = ", ".join(f"{name} {value}" for name, value in self.where.items())
-        return f"{self.run}/{self.table}: {self.take} of {self.column}" + (f" where {rows}" if rows else "")
+        return f"{self.run}/{self.quantity}" + (f", over that of {self.relative_to}" * bool(self.relative_to))
 
 
-def _matches(rows: pd.DataFrame, name: str, wanted: Any) -> Any:
-    """Which rows have a value in a column, or one of several; the value says whether it is text or number."""
-    if isinstance(wanted, list):
-        found = [_matches(rows, name, one) for one in wanted]
-        return pd.concat(found, axis=1).any(axis=1) if found else rows[name] != rows[name]
-    if isinstance(wanted, bool):
-        return rows[name].astype(str) == str(wanted)
-    if isinstance(wanted, int | float):
-        return pd.to_numeric(rows[name], errors="coerce") == wanted
-    return rows[name].astype(str) == wanted
+def as_published(bound: str, value: float) -> str:
+    """Write a published figure: ``0.57``, or ``at least 0.9``."""
+    return f"{bound} {value:.4g}".strip()
 
 
 def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> Published:
@@ -120,16 +89,50 @@ def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> P
     where = f"[[published]] of {file}"
     for key in told:
         check_key(key, KEYS, where)
-    for key in ("what", "value", "source", "run", "table", "column"):
+    for key in NEEDED:
         if key not in told:
             raise InputError(f"{where} lacks {key}: {dict(told)!r}.", "Say it.")
-    if told["run"] not in runs:
-        raise InputError(f"{where} names the run {told['run']!r}.", f"There are: {', '.join(runs)}.")
-    take = str(told.get("take", "only"))
-    check_key(take, list(TAKES), f"take in {where}")
-    if isinstance(told["value"], bool) or not isinstance(told["value"], int | float):
-        raise InputError(f"{where} has value = {told['value']!r}.", "Write a number.")
+    for key in ("run", "relative_to"):
+        if key in told and told[key] not in runs:
+            raise InputError(f"{where} names the run {told[key]!r}.", f"There are: {', '.join(runs)}.")
+    bound = str(told.get("bound", ""))
+    check_key(bound, ["", *BOUNDS], f"bound in {where}")
     return Published(
-        str(told["what"]), float(told["value"]), str(told["source"]), str(told["run"]),
-        str(told["table"]), str(told["column"]), dict(told.get("where", {})), take,
-    )  # fmt: skip
+        what=str(told["what"]),
+        value=_number(told, "value", where),
+        bound=bound,
+        source=str(told["source"]),
+        run=str(told["run"]),
+        quantity=_quantity(told, where),
+        relative_to=str(told.get("relative_to", "")),
+    )
+
+
+def _quantity(told: Mapping[str, Any], where: str) -> Quantity:
+    take, by, rows = str(told.get("take", "only")), told.get("by", []), told.get("where", {})
+    check_key(take, list(TAKES), f"take in {where}")
+    if not isinstance(rows, dict):
+        raise InputError(f"{where} has where = {rows!r}.", "Write where = { column = value }.")
+    if not isinstance(by, list):
+        raise InputError(f"{where} has by = {by!r}.", 'Write a list such as by = ["layer", "head"].')
+    if (take == "share") != ("above" in told):
+        raise InputError(f"{where} has take = {take!r}.", 'take = "share" goes with above = a number.')
+    if str(told["table"]).endswith(".json"):
+        for key in ("where", "over", "by"):
+            if key in told:
+                raise InputError(f"{where} has {key}, and {told['table']} has no rows.", "Leave it out.")
+    return Quantity(
+        table=str(told["table"]),
+        column=str(told["column"]),
+        where=rows,
+        over=str(told["over"]) if "over" in told else None,
+        by=[str(name) for name in by],
+        take=take,
+        above=_number(told, "above", where) if "above" in told else 0.0,
+    )
+
+
+def _number(told: Mapping[str, Any], key: str, where: str) -> float:
+    if isinstance(told[key], bool) or not isinstance(told[key], int | float):
+        raise InputError(f"{where} has {key} = {told[key]!r}.", "Write a number.")
+    return float(told[key])

@@ -15,7 +15,7 @@ from headlens import runs
 from headlens.experiment.cells import Step, cells, steps
 from headlens.experiment.file import Experiment
 from headlens.experiment.published import COLUMNS
-from headlens.experiment.sections import DIRECTORIES, command_of
+from headlens.experiment.sections import command_of
 from headlens.tables import write_csv, write_text
 from headlens.text.hub import is_hub, parse
 
@@ -86,12 +86,8 @@ def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.D
         "steps": [{"writes": str(step.out.relative_to(out)), "typed": list(step.typed)} for step in planned],
     }
     runs.save(out, runs.record_without_model("run", facts))
-    pages = [
-        step.out
-        for step in planned
-        if step.section.command in DIRECTORIES and step.section.command != "prune"
-    ]
-    write_report([out, *pages], out / "report.html")
+    pages = [cell.place / name for cell in cells(experiment, out) for name in experiment.report.runs]
+    write_report([out, *pages], out / experiment.report.out)
     return table
 
 
@@ -109,8 +105,8 @@ def compare(experiment: Experiment, out: Path) -> pd.DataFrame:
     for cell in cells(experiment, out):
         for figure in experiment.published:
             measured = figure.measured(cell.place)
-            row = (cell.shown, cell.seed, figure.what, measured, figure.value, measured - figure.value)
-            rows.append((*row, figure.source, figure.found_in))
+            row = (cell.shown, cell.seed, figure.what, measured, figure.bound, figure.value)
+            rows.append((*row, measured - figure.value, figure.source, figure.found_in))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

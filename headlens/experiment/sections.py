@@ -14,6 +14,7 @@ from headlens.errors import InputError
 
 DIRECTORIES = ("classify", "ablate", "similar", "prune")  # commands whose --out is a directory
 FILES = ("view", "contributions")  # commands whose --out is a file
+REPORTED = ("classify", "ablate", "similar")  # commands whose results a page shows
 
 
 @dataclass(frozen=True, slots=True)

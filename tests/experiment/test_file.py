@@ -1,10 +1,13 @@
 """Experiment files: what they mean, and what is refused with the nearest right name."""
 
+import json
+
 import pytest
 
 from headlens.errors import InputError
 from headlens.experiment.cells import cells, steps
-from headlens.experiment.file import read_experiment
+from headlens.experiment.file import on_models, read_experiment
+from headlens.experiment.report import Report
 
 GOOD = """
 title = "Two models"
@@ -125,11 +128,86 @@ MODEL = '[model]\nname = "minilm"\n'
         ),
         (GOOD.replace("value = 1", 'value = "1"'), "has value = '1'. Write a number"),
         (GOOD + 'take = "maximum"\n', "cannot have 'maximum'. Did you mean max"),
+        (
+            GOOD + 'bound = "atleast"\n',
+            r"bound in \[\[published\]\] of x.toml cannot have 'atleast'. Did you mean at",
+        ),
+        (GOOD + 'take = "share"\n', "has take = 'share'. take = \"share\" goes with above = a number"),
+        (GOOD + "above = 1\n", "has take = 'only'. take = \"share\" goes with above = a number"),
+        (GOOD + 'take = "share"\nabove = "1"\n', "has above = '1'. Write a number"),
+        (GOOD + 'by = "head"\n', r"has by = 'head'. Write a list such as by = \[\"layer\", \"head\"\]"),
+        (GOOD + 'where = "head"\n', "has where = 'head'. Write where = { column = value }"),
+        (GOOD + 'relative_to = "classfy"\n', "names the run 'classfy'. There are: classify, ablate"),
+        (GOOD + 'relativ_to = "classify"\n', "cannot have 'relativ_to'. Did you mean relative_to"),
+        (
+            GOOD.replace("ablation.csv", "run.json") + "where = { head = 1 }\n",
+            "has where, and run.json has no rows. Leave it out",
+        ),
+        (
+            MODEL + "[classify]\n[corpus]\nfile = []\n",
+            r"\[corpus\] of x.toml cannot have 'file'. Did you mean files",
+        ),
+        (
+            MODEL + '[classify]\n[corpus]\nfiles = "a.conllu"\n',
+            r"\[corpus\] of x.toml has files = 'a.conllu'. Write a list",
+        ),
+        (
+            GOOD + '[report]\nouts = "x.html"\n',
+            r"\[report\] of x.toml cannot have 'outs'. Did you mean out\?",
+        ),
+        (
+            GOOD + '[report]\nout = "x.pdf"\n',
+            r"\[report\] of x.toml has out = 'x.pdf'. Write the name of a page",
+        ),
+        (GOOD + '[report]\nout = "../x.html"\n', "has out = '../x.html'. Write the name of a page"),
+        (GOOD + '[report]\nruns = "classify"\n', "has runs = 'classify'. Write a list of names"),
+        (
+            GOOD + '[report]\nruns = ["prunin"]\n',
+            r"runs in \[report\] of x.toml cannot have 'prunin'. Did you mean pruning\?",
+        ),
+        (
+            GOOD + '[report]\nruns = ["dog.png"]\n',
+            "cannot have 'dog.png'. It can have: ablate, classify, pruning",
+        ),
+        (
+            MODEL + '[view]\ntext = "a"\nout = "report.html"\n',
+            "Two sections of x.toml write to 'report.html'. Give one a name",
+        ),
     ],
 )
 def test_what_means_nothing_is_refused(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         read(tmp_path, text)
+
+
+def test_the_page_of_an_experiment(tmp_path):
+    assert read(tmp_path, GOOD).report == Report("report.html", ["classify", "ablate", "pruning"])
+    told = GOOD + '[report]\nout = "all.html"\nruns = ["pruning", "classify"]\n'
+    assert read(tmp_path, told).report == Report("all.html", ["pruning", "classify"])
+
+
+def test_other_models_than_those_of_the_file(tmp_path):
+    (tmp_path / "other").mkdir()
+    told = GOOD.replace('device = "cpu"', 'revision = "main"')
+    experiment = on_models(read(tmp_path, told), ["other"])
+    assert dict(experiment.models) == {"other": "other"}  # not the folder beside the file
+    typed = [" ".join(step.typed) for step in steps(experiment, tmp_path / "out")]
+    assert len(typed) == 8
+    assert all(one.split()[1] == "other" and "--revision" not in one for one in typed)
+    assert "--revision main" in " ".join(next(steps(read(tmp_path, told), tmp_path / "out")).typed)
+
+
+def test_models_that_end_alike_have_directories_of_their_own(tmp_path):
+    def places(*models):
+        text = GOOD.replace('["minilm", "small"]', json.dumps(models)).replace("seeds = [0, 3]", "")
+        return [cell.place.name for cell in cells(read(tmp_path, text), tmp_path)]
+
+    assert places("a/bert", "b/gpt2") == ["bert", "gpt2"]
+    assert places("a/bert", "b/bert") == ["a_bert", "b_bert"]
+    with pytest.raises(
+        InputError, match="The results of a/bert and a_bert and bert would be in one directory"
+    ):
+        places("a/bert", "a_bert", "bert")
 
 
 def test_a_file_that_is_not_there(tmp_path):

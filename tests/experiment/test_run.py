@@ -1,79 +1,18 @@
 """`headlens run`: the commands of a file, once each, the same bytes twice, and what was published beside."""
 
 import json
-from pathlib import Path
 
 import lxml.html
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-import planted
 import runpages
-from headlens.cli import main
-
-FILE = """
-title = "Planted heads"
-note = "A made-up model."
-seeds = [0, 1]
-
-[model]
-name = "model"
-
-[corpus]
-files = ["text.conllu"]
-
-[classify]
-tags = ["delimiter", "positional"]
-
-[similar]
-tags = "classify"
-
-[ablate]
-benchmark = "language:lines.txt"
-heads = "0.*"
-
-[[published]]
-what = "the planted head"
-value = 1.0
-source = "by hand"
-run = "classify"
-table = "scores.csv"
-where = { layer = 0, head = 0, measure = "argmax@-1" }
-column = "score"
-
-[[published]]
-what = "what was not measured"
-value = 2.0
-source = "nobody"
-run = "classify"
-table = "scores.csv"
-where = { measure = "nsubj:dependent->head" }
-column = "score"
-"""
+from plantedrun import FILE, run, write
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A model with a previous-token head, a corpus, and the experiment file."""
-    from transformers import BertForMaskedLM
-
-    place = tmp_path_factory.mktemp("experiment")
-    body = planted.bert({0: planted.previous_token(), 1: planted.looks_at(["."])})
-    model = BertForMaskedLM(body.config)
-    model.bert.load_state_dict(body.state_dict(), strict=False)
-    model.save_pretrained(place / "model")
-    tokenizer = planted.tokenizer()
-    tokenizer.add_special_tokens({"mask_token": "and"})
-    tokenizer.save_pretrained(place / "model")
-    (place / "text.conllu").write_text(planted.corpus_text(n_documents=4))
-    (place / "lines.txt").write_text("dep0 top0 . dep1 top1 .\n" * 60)
-    (place / "x.toml").write_text(FILE)
-    return place
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, ["run", *map(str, arguments)])
+    return write(tmp_path_factory.mktemp("experiment"))
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +39,7 @@ def test_measured_and_published_side_by_side(folder, done):
     assert "the planted head: 1 measured, 1 published (by hand; model)." in text
     assert "2 published figures could not be measured here" in text
     assert "A made-up model." in text
+    assert runpages.cells(page, "Measured and published")[0][3:6] == ["1", "1", "+0.0000"]
     whole = lxml.html.fromstring((folder / "out" / "report.html").read_text())
     titles = [title.text_content() for title in whole.xpath("//h2")][:5]
     assert titles[0] == "Planted heads (out)"
@@ -201,44 +141,3 @@ def test_bad_values_are_refused_before_anything_runs(folder, tmp_path):
     assert result.exit_code == 1
     assert result.output.startswith("Error: [ablate] of bad.toml: Invalid value for '--draws'")
     assert not (tmp_path / "nothing").exists()
-
-
-def test_save_as_writes_a_file_that_does_the_same(folder, tmp_path):
-    file = tmp_path / "mine.toml"
-    typed = [
-        "classify",
-        str(folder / "model"),
-        "--corpus",
-        str(folder / "text.conllu"),
-        "--tags",
-        "delimiter",
-    ]
-    typed += ["--seed", "3", "--device", "cpu", "--quiet"]
-    result = CliRunner().invoke(main, [*typed, "--out", str(tmp_path / "a" / "mine"), "--save-as", str(file)])
-    assert result.exit_code == 0, result.output
-    assert "save_as" not in json.loads((tmp_path / "a" / "mine" / "run.json").read_text())["options"]
-    assert run(file, "--out", tmp_path / "b", "--quiet").exit_code == 0
-    first, second = (tmp_path / place / "mine" / "scores.csv" for place in "ab")
-    assert first.read_bytes() == second.read_bytes()
-    text = file.read_text()
-    assert "seeds = [" in text
-    assert 'device = "cpu"' in text
-    assert "quiet" not in text
-
-
-def test_save_as_of_a_picture(folder, tmp_path):
-    file, out = tmp_path / "mine.toml", tmp_path / "a.csv"
-    typed = ["view", str(folder / "model"), 'dep0 "top0" .', "--heads", "0.*", "--words", "--out", str(out)]
-    result = CliRunner().invoke(main, [*typed, "--save-as", str(file)])
-    assert result.exit_code == 0, result.output
-    assert run(file, "--out", tmp_path / "b").exit_code == 0
-    assert (tmp_path / "b" / "a.csv").read_bytes() == out.read_bytes()
-
-
-@pytest.mark.parametrize(
-    "file", sorted((Path(__file__).parents[2] / "experiments").glob("*.toml")), ids=lambda file: file.name
-)
-def test_every_experiment_can_be_read(file, tmp_path):
-    result = run(file, "--dry-run", "--out", tmp_path / "nothing")
-    assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("headlens ")

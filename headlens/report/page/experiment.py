@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.experiment.published import COLUMNS
+from headlens.experiment.published import COLUMNS, as_published
 from headlens.report.page.files import at, read_table
 from headlens.report.page.parts import Column, Section, Table
 from headlens.report.page.words import Place
@@ -16,7 +16,7 @@ from headlens.text.display import visible
 from headlens.wording import counted
 
 FILES = ("published.csv",)
-_TEXTS = ("model", "what", "source", "found_in")
+_TEXTS = ("model", "what", "bound", "source", "found_in")
 
 
 def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
@@ -53,7 +53,7 @@ def _findings(table: pd.DataFrame) -> list[str]:
     rows: list[Any] = list(known.itertuples())
     said = []
     for row in rows:
-        numbers = f"{row.measured:.4g} measured, {row.published:.4g} published"
+        numbers = f"{row.measured:.4g} measured, {as_published(row.bound, row.published)} published"
         said.append(visible(f"{row.what}: {numbers} ({row.source}; {row.model})."))
     if lacking := len(table) - len(known):
         said.append(f"{counted(lacking, 'published figure')} could not be measured here: the cell is empty.")
@@ -61,15 +61,19 @@ def _findings(table: pd.DataFrame) -> list[str]:
 
 
 def _table(table: pd.DataFrame) -> Table:
+    bounded = (table["bound"] != "").any()
     columns = [
         Column("what", "what"),
         Column("model", "model"),
         Column("seed", "seed", "number"),
         Column("measured", "measured", "number"),
+        *([Column("bound", "bound")] if bounded else []),
         Column("published", "published", "number"),
         Column("difference", "difference", "change"),
         Column("source", "published in"),
         Column("found_in", "measured in"),
     ]
     note = "A difference says little where model, corpus or parser are others than in the paper."
+    if bounded:
+        note += " Where there is a bound, the paper gives no more than that of the number."
     return Table("Measured and published", columns, table, FILES[0], note)
