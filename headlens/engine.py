@@ -43,6 +43,9 @@ class Engine(Protocol):
             The number of a unit, from 0, and what came of it, as soon as it is done: in any order.
         """
 
+    def device(self, lens: Lens) -> str:
+        """Tell what kind of device computes: "cpu", "cuda", "mps"."""
+
     @property
     def facts(self) -> dict[str, Any]:
         """What `run.json` says about it."""
@@ -62,6 +65,10 @@ class Here:
             self._do, self._work, self._lens = work.begin(lens), work, lens
         for number, unit in enumerate(units):
             yield number, self._do(unit)
+
+    def device(self, lens: Lens) -> str:
+        """See `Engine.device`."""
+        return lens.device.type
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import headlens
 from headlens.ablation.plan import Plan
 from headlens.ablation.units import fingerprint
 from headlens.benchmarks.base import Benchmark
+from headlens.engine import Here
 from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.runs import file_sha256
@@ -53,7 +54,7 @@ def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Pla
         "beams": plan.options.beams,
         "architecture": lens.anatomy.architecture,
         "dtype": str(lens.model.dtype),
-        "device": lens.device.type,
+        "device": (plan.engine or Here()).device(lens),
         "weights": fingerprint(lens.model, read_by_nobody),
         "headlens": headlens.__version__,
         "torch": torch.__version__,

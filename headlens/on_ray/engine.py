@@ -83,6 +83,15 @@ class Ray:
                 self._ray.shutdown()
         self._ray, self._mine = None, False
 
+    def device(self, lens: Lens) -> str:
+        """See `headlens.engine.Engine.device`."""
+        return "cuda" if self._gpus(lens) else lens.device.type.replace("cuda", "cpu")
+
+    def _gpus(self, lens: Lens) -> float:
+        """GPUs of each worker."""
+        wanted = self._wanted[1]
+        return float(lens.device.type == "cuda") if wanted is None else wanted
+
     @property
     def facts(self) -> dict[str, Any]:
         """See `headlens.engine.Engine.facts`."""
@@ -197,13 +206,11 @@ class Ray:
         if self._ray is None:
             self._ray, self._mine = connect(self._address)
         self._dismiss()  # those with a copy of another model
-        workers, gpus = self._wanted
-        gpus = (1 if lens.device.type == "cuda" else 0) if gpus is None else gpus
+        workers, gpus = self._wanted[0], self._gpus(lens)
         there = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         nodes = [Node(one.get("CPU", 0), one.get("GPU", 0)) for one in there]
         room = self._room = room_for(nodes, workers, gpus, torch.get_num_threads())
-        device = "cuda" if gpus else lens.device.type.replace("cuda", "cpu")
-        self._copy = [self._ray.put(pack(Copy.of(lens, weights, device, room.threads)))]
+        self._copy = [self._ray.put(pack(Copy.of(lens, weights, self.device(lens), room.threads)))]
         kind = self._ray.remote(Worker).options(
             num_cpus=room.cpus, num_gpus=room.gpus, max_restarts=-1, max_task_retries=TRIES
         )

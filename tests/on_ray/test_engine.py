@@ -12,10 +12,14 @@ import pytest
 import headlens
 import rayworks
 from families import build
+from headlens.ablation.key import run_key
+from headlens.ablation.plan import Plan
+from headlens.benchmarks.base import open_benchmark
 from headlens.engine import Here, in_order
 from headlens.errors import HeadlensError, InputError, ModelError, RunError
 from headlens.on_ray.cluster import knock
 from rayworks import Doing, Unsendable
+from toytext import toy_pairs, toy_tokenizer, write_pairs
 
 pytest.importorskip("ray")
 
@@ -119,3 +123,19 @@ def test_nobody_at_the_address():
 def test_unfit_numbers(options):
     with pytest.raises(HeadlensError, match=r"^Expected 1 worker or more with 0 GPUs or more"):
         headlens.Ray(**options)
+
+
+@pytest.mark.parametrize(("gpus", "device"), [(None, "cpu"), (0, "cpu"), (0.5, "cuda")])
+def test_what_computes_is_part_of_what_a_run_depends_on(lens, tmp_path, gpus, device):
+    tokenizer = toy_tokenizer()
+    lens = headlens.load(lens.model, tokenizer)
+    benchmark = open_benchmark(write_pairs(tmp_path / "p.tsv", toy_pairs()), lens)
+    plan = Plan(engine=headlens.Ray(gpus_per_worker=gpus))
+    assert run_key(lens, benchmark, lens.anatomy.heads, plan)["device"] == device
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError) as error:
+        headlens.Ray()
+    assert str(error.value) == "The engine ray needs the package ray. Type: pip install 'headlens[ray]'"
