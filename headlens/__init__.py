@@ -1,4 +1,17 @@
-"""headlens tells what every attention head of a transformer looks at, and whether it matters."""
+"""headlens tells what every attention head of a transformer looks at, and whether it matters.
+
+>>> import headlens
+>>> lens = headlens.load("minilm")
+>>> len(lens.anatomy.heads)
+72
+>>> maps = lens.attention("The children had lost its collar.").to_words().drop_special()
+>>> rows = maps.select("2.0").to_frame().query("query_token == 'collar'")
+>>> rows.loc[rows["weight"].idxmax(), "key_token"]  # the word that "collar" looks at most
+'lost'
+>>> with lens.ablate("2.0,3.*") as heads:  # their outputs are 0 in here, and nothing stays behind
+...     len(heads)
+13
+"""
 
 from __future__ import annotations
 

@@ -95,6 +95,14 @@ def select(selector: str | Head | Iterable[Head], sites: Sequence[Site]) -> tupl
 
     Raises:
         SelectorError: the selector cannot be read, or a part of it names no head of the model.
+
+    Examples:
+        >>> site = Site(0, "encoder", 0, "layer.0", n_heads=4, n_kv_heads=4, head_width=8, causal=False)
+        >>> [head_name(head, [site]) for head in select("0.3,0.0-1", [site])]
+        ['0.0', '0.1', '0.3']
+        >>> select("0.4", [site])
+        Traceback (most recent call last):
+        headlens.errors.SelectorError: There is no head 0.4 in this model. It has encoder layers 0 with heads ...
     """
     known = [head for site in sites for head in site.heads]
     if isinstance(selector, str):
