@@ -102,7 +102,7 @@ def select(selector: str | Head | Iterable[Head], sites: Sequence[Site]) -> tupl
         ['0.0', '0.1', '0.3']
         >>> select("0.4", [site])
         Traceback (most recent call last):
-        headlens.errors.SelectorError: There is no head 0.4 in this model. It has encoder layers 0 with heads ...
+        headlens.errors.SelectorError: There is no head 0.4 in this model. It has ...
     """
     known = [head for site in sites for head in site.heads]
     if isinstance(selector, str):
