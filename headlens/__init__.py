@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headlens.ablation.result import Sweep as Sweep
     from headlens.ablation.sweep import sweep as sweep
+    from headlens.checks.base import Finding as Finding
+    from headlens.checks.checking import check as check
     from headlens.classification import Classification as Classification
     from headlens.classification import classify as classify
     from headlens.errors import HeadlensError as HeadlensError
@@ -42,6 +44,7 @@ _HOMES = {
     "AttentionMaps": "headlens.maps",
     "Classification": "headlens.classification",
     "Contributions": "headlens.redundancy.contributions.result",
+    "Finding": "headlens.checks.base",
     "Head": "headlens.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
@@ -49,6 +52,7 @@ _HOMES = {
     "Similarity": "headlens.redundancy.likeness.similar",
     "Site": "headlens.heads",
     "Sweep": "headlens.ablation.result",
+    "check": "headlens.checks.checking",
     "classify": "headlens.classification",
     "contributions": "headlens.redundancy.contributions.contributing",
     "load": "headlens.opening",

@@ -51,12 +51,12 @@ def run(
     n_tokens, n_source = lengths
     try:
         inputs = {
-            "input_ids": _ids(
+            "input_ids": token_ids(
                 config, n_source if model.config.is_encoder_decoder else n_tokens, device, drawn
             )
         }
         if model.config.is_encoder_decoder:
-            inputs["decoder_input_ids"] = _ids(config, n_tokens, device, drawn)
+            inputs["decoder_input_ids"] = token_ids(config, n_tokens, device, drawn)
         elif getattr(config, "add_cross_attention", False):  # a decoder that looks at another model's states
             states = torch.zeros(1, n_source, config.hidden_size, device=device, dtype=model.dtype)
             inputs["encoder_hidden_states"] = states
@@ -71,7 +71,7 @@ def run(
         ) from error
 
 
-def _ids(config: Any, length: int, device: torch.device, drawn: torch.Generator | None) -> Tensor:
+def token_ids(config: Any, length: int, device: torch.device, drawn: torch.Generator | None) -> Tensor:
     """Token ids that any model takes: small ones that are no padding, and the end-of-sequence id last."""
     end = getattr(config, "eos_token_id", None)
     end = end[0] if isinstance(end, list) else end

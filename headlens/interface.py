@@ -72,7 +72,7 @@ def route(model: PreTrainedModel, handler: Handler, dense: bool = False) -> Iter
     Yields:
         Nothing.
     """
-    configs = _configs(model)
+    configs = configs_of(model)
     modules = list(model.modules())
     with _lock:
         for config in configs:
@@ -97,8 +97,8 @@ def route(model: PreTrainedModel, handler: Handler, dense: bool = False) -> Iter
                     del _routed[id(config)]
 
 
-def _configs(model: PreTrainedModel) -> list[PreTrainedConfig]:
-    """All configs that the model's parts read their attention implementation from, each once."""
+def configs_of(model: PreTrainedModel) -> list[PreTrainedConfig]:
+    """List all configs that the model's parts read their attention implementation from, each once."""
     found: dict[int, PreTrainedConfig] = {}
     parts = (getattr(part, "config", None) for part in model.modules())
     waiting = [config for config in parts if isinstance(config, PreTrainedConfig)]

@@ -111,6 +111,24 @@ class LazyMask:
             self._reach[start, stop] = self.n_keys if blind else int(columns[-1]) + 1
         return self._reach[start, stop]
 
+    def seen_by(self, query: int, first: int, n_keys: int) -> Tensor:
+        """Tell which keys a query would see in an input as long as that takes, by the mask function alone.
+
+        Args:
+            query: position of the query, however far out; nothing is run there.
+            first: position of the first key in question.
+            n_keys: how many keys, from that one on.
+
+        Returns:
+            Bool tensor [n_keys], padding aside.
+        """
+        probe = {**self._arguments, "attention_mask": None, "batch_size": 1}
+        probe.update(q_length=1, q_offset=query, kv_length=n_keys, kv_offset=first)
+        probe.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+        mask = sdpa_mask(**probe)
+        assert mask is not None  # neither skip is allowed
+        return mask[0, 0, 0]
+
     @property
     def causal(self) -> bool:
         """Whether no query may see a key after itself, by the mask function alone (padding aside)."""

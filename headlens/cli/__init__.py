@@ -12,6 +12,7 @@ from headlens.errors import HeadlensError
 
 COMMANDS = {
     "describe": "headlens.cli.describe",
+    "check": "headlens.cli.check",
     "view": "headlens.cli.view",
     "classify": "headlens.cli.classify",
     "compare": "headlens.cli.compare",

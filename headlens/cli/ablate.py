@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headlens.cli.check import checked
 from headlens.cli.engine_options import EngineOptions, engine_options
 from headlens.cli.options import ModelOptions, model_options, names
 from headlens.cli.summaries import ablation as summary
@@ -115,6 +116,7 @@ def command(
     plan.check()  # what can be told now is told before a large model is loaded
     runs.prepare(out, "ablate")
     lens = options.load(model)
+    checks = checked(lens)
     opened = open_for(lens, benchmark, plan.options)
     if benchmark is None:
         click.echo(f"No --benchmark given: measuring on the bundled sample, {opened.name}.", err=True)
@@ -124,7 +126,7 @@ def command(
         click.echo(f"{reused} of {result.run['conditions']} ablations were measured before; kept.", err=True)
     typed = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
     files = _write(result, out)
-    facts = {**result.run, "notes": result.notes, "bundled_sample": benchmark is None}
+    facts = {**result.run, "notes": result.notes, "bundled_sample": benchmark is None, "checks": checks}
     runs.save(out, runs.record("ablate", lens, typed, facts, clock))
     click.echo(summary(result))  # before the report: what was found is said whatever becomes of the page
     examples.save(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headlens.cli.check import checked
 from headlens.cli.corpora import CorpusPath, corpus_options, say_read
 from headlens.cli.engine_options import EngineOptions, engine_options
 from headlens.cli.options import ModelOptions, model_options, names, said
@@ -119,6 +120,7 @@ def command(
     corpus = read_corpus(corpora or None, parser, names(columns), max_sentences)
     say_read(corpus)
     lens = options.load(model)
+    checks = checked(lens)
     reading = Reading(
         options.batch_size, options.max_length, block_size, quiet=options.quiet, norms=measure == "norms"
     )
@@ -132,7 +134,7 @@ def command(
             reading=replace(reading, engine=engine),
             sources=Sources(relations, frequencies, targets),
         )
-    save(out, found, runs.record("classify", lens, said(), found.facts, clock))
+    save(out, found, runs.record("classify", lens, said(), {**found.facts, "checks": checks}, clock))
     if not corpora and found.facts["inputs"].keys() != {"repeats"}:
         click.echo(
             "No --corpus was given: these are results for the small English sample of headlens.", err=True

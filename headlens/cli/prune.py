@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headlens.cli.check import checked
 from headlens.cli.options import ModelOptions, model_options, said, spoken_warnings
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def command(
     clock = runs.Clock.start()
     check_place(out)  # before the model is loaded: that takes a while
     lens = options.load(model)
+    checks = checked(lens)
     with spoken_warnings():
         chosen = _chosen(lens, heads, run, keep)
     found = prune(lens, chosen, out, form)
@@ -79,6 +81,7 @@ def command(
         "after": found.after,
         "bytes_on_disk": found.bytes_on_disk,
         "largest_difference": found.difference,
+        "checks": checks,
     }
     runs.save(out, runs.record("prune", lens, said(), facts, clock))
     click.echo(summary(lens, found, out))

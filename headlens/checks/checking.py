@@ -1,0 +1,73 @@
+"""`check`: whether what headlens measures on a model can be believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from headlens.checks import CHECKS
+from headlens.checks.base import Check, Finding, Outcome
+from headlens.checks.subject import Options, Subject
+from headlens.errors import HeadlensError
+from headlens.lens import Lens
+from headlens.opening import load
+
+
+def check(
+    lens: Lens | str, *, only_cheap: bool = False, options: Options | None = None, quiet: bool = True
+) -> list[Finding]:
+    """Check the measuring itself on a model: padding, causality, rows, ablation, backends and so on.
+
+    Args:
+        lens: a model under the lens, or what `headlens.load` takes.
+        only_cheap: make only those checks that take a few short passes.
+        options: how the model is run.
+        quiet: show no progress bar.
+
+    Returns:
+        What was found, one `Finding` for each check, in order: name, passed (None where it does not apply),
+        said, figure, allowed, meaning. ``pandas.DataFrame(headlens.check(lens))`` is a table of it.
+
+    Raises:
+        ModelError: the model cannot be loaded, or neither way of capture can serve it.
+    """
+    lens = load(lens, allow_random_weights=True) if isinstance(lens, str) else lens
+    subject = Subject(lens, options)
+    chosen = {name: one for name, one in CHECKS.items() if one.cheap or not only_cheap}
+    findings = []
+    with torch.no_grad(), lens.seam.alone(), tqdm(total=len(chosen), desc="Checking", disable=quiet) as bar:
+        for name, one in chosen.items():
+            bar.set_postfix_str(name)
+            findings.append(_find(name, one, subject))
+            bar.update()
+    return findings
+
+
+def as_record(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Put findings as `run.json` has them.
+
+    Args:
+        findings: from `check`.
+
+    Returns:
+        By the name of each check: passed (None where it does not apply), figure, allowed, and both in words.
+    """
+    return {
+        one.name: {"passed": one.passed, "figure": one.figure, "allowed": one.allowed, "said": one.said}
+        for one in findings
+    }
+
+
+def _find(name: str, one: Check, subject: Subject) -> Finding:
+    try:
+        found = one.does(subject)
+    except HeadlensError as error:
+        found = Outcome(False, str(error))
+    except Exception as error:  # a family's own code may fail in any way: that is what was found
+        found = Outcome(False, f"the model fails ({type(error).__name__}: {error})".replace("\n", " "))
+    figure = found.figure if found.figure is not None and math.isfinite(found.figure) else None
+    return Finding(name, found.passed, found.said, figure, found.allowed, one.meaning)

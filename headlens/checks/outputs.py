@@ -1,0 +1,34 @@
+"""Checks that looking changes nothing, and that taking out nothing changes nothing."""
+
+from __future__ import annotations
+
+from headlens.attention import Block
+from headlens.checks.base import Outcome, largest, rounding, within
+from headlens.checks.fed import apart
+from headlens.checks.subject import Subject
+from headlens.heads import Site
+
+
+def observing(subject: Subject) -> Outcome:
+    """Logits are the same while someone observes, and afterwards."""
+    lens, fed, plain = subject.lens, subject.alone[-1].fed, subject.plain_logits
+    with lens.observe(_nobody):
+        during = apart([plain], [subject.logits(fed)])
+    after = apart([plain], [subject.logits(fed)])
+    said = f"logits change by {during:.2g} under observation and by {after:.2g} after it"
+    return within(largest([during, after]), rounding(lens), said)
+
+
+def no_op(subject: Subject) -> Outcome:
+    """Logits are the same while no head is out, and with every head put back as it is."""
+    lens, fed, plain = subject.lens, subject.alone[-1].fed, subject.plain_logits
+    found = []
+    for block in (lens.ablate([]), lens.edit(lambda _, output: output.clone())):
+        with block:
+            found.append(apart([plain], [subject.logits(fed)]))
+    figure = largest(found)
+    return within(figure, rounding(lens), f"logits change by {figure:.2g} with no head out")
+
+
+def _nobody(site: Site, block: Block) -> None:
+    """Look away."""
