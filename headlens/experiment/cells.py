@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import click
 
 from headlens.experiment.file import Experiment
 from headlens.experiment.sections import Section, options_of, words
+from headlens.regular import is_directory, is_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,11 @@ def cells(experiment: Experiment, out: Path) -> list[Cell]:
     Returns:
         Its cells. One alone has its results in `out` itself, several have directories of their own.
     """
+    names = dict(zip(experiment.models, _directories(experiment.models), strict=True))
     grid = [(model, seed) for model in experiment.models for seed in experiment.seeds]
     found = []
     for model, seed in grid:
-        parts = [_plain(model)] if len(experiment.models) > 1 else []
+        parts = [names[model]] if len(experiment.models) > 1 else []
         parts += [f"seed-{seed}"] if len(experiment.seeds) > 1 else []
         found.append(Cell(_found(model, experiment.path.parent), model, seed, out.joinpath(*parts)))
     return found
@@ -95,11 +97,15 @@ def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str
     if len(experiment.seeds) > 1 or cell.seed:
         options["--seed"] = cell.seed
     options |= section.options
-    yield from (section.command, cell.model, *section.arguments)
+    arguments = (cell.model, *section.arguments)
     placed = {option: _placed(experiment, cell, known[option], value) for option, value in options.items()}
-    yield from words(section.command, placed)
+    options_typed = list(words(section.command, placed))
     if "--out" not in options:
-        yield from ("--out", str(cell.place / section.out))
+        options_typed += ["--out", str(cell.place / section.out)]
+    if any(one.startswith("-") and one != "-" for one in arguments):
+        yield from (section.command, *options_typed, "--", *arguments)
+    else:
+        yield from (section.command, *arguments, *options_typed)
 
 
 def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any) -> Any:
@@ -121,9 +127,13 @@ def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any
 def _found(text: str, folder: Path) -> str:
     """A path that is seen from the file's folder; anything else as it is."""
     path = folder / text
-    return str(path) if text and path.exists() else text
+    return str(path) if text and (is_there(path) or is_directory(path)) else text
 
 
-def _plain(name: str) -> str:
-    """A name for a directory."""
-    return re.sub(r"[^\w.-]+", "_", Path(name).name or name)
+def _directories(models: Sequence[str]) -> list[str]:
+    """Names for directories, one for each model: the last part of its own, or more where others share it."""
+    for parts in ([Path(model).name for model in models], models):
+        names = [re.sub(r"[^\w.-]+", "_", part).strip("._") or "model" for part in parts]
+        if len(set(names)) == len(models):
+            return names
+    return [f"{number}-{name}" for number, name in enumerate(names)]

@@ -10,7 +10,16 @@ from typing import Any
 
 from headlens.errors import InputError
 from headlens.experiment.published import Published, read_published
-from headlens.experiment.sections import DIRECTORIES, FILES, Section, check_key, options_of, read_section
+from headlens.experiment.sections import (
+    DIRECTORIES,
+    FILES,
+    Section,
+    check_key,
+    check_value,
+    options_of,
+    read_section,
+)
+from headlens.text.lines import read_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -64,9 +73,13 @@ def read_experiment(path: Path) -> Experiment:
         check_key(key, TOP, path.name)
     model = _table(told, "model", path)
     loading = {f"--{key}": value for key, value in model.items() if key not in ("name", "names")}
-    known = [option.removeprefix("--") for option in options_of("describe") | options_of("classify")]
-    for option in loading:
-        check_key(option.removeprefix("--"), [*known, "name", "names"], f"[model] of {path.name}")
+    known = [option for option in options_of("classify") if option != "--out"]
+    for option, value in loading.items():
+        where = f"[model] of {path.name}"
+        check_key(
+            option.removeprefix("--"), [*(one.removeprefix("--") for one in known), "name", "names"], where
+        )
+        check_value("classify", option, value, where)
     sections = [
         read_section(command, one, f"[{command}] of {path.name}")
         for command, value in told.items()
@@ -86,7 +99,7 @@ def read_experiment(path: Path) -> Experiment:
         str(told.get("note", "")),
         _models(model, path),
         loading,
-        [str(one) for one in _table(told, "corpus", path).get("files", [])],
+        _corpus(told, path),
         _seeds(told, path),
         sections,
         [
@@ -97,13 +110,13 @@ def read_experiment(path: Path) -> Experiment:
 
 
 def _toml(path: Path) -> dict[str, Any]:
+    text = read_text(path, "TOML")
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.", "Give an experiment file.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8.", "Save it as UTF-8.") from error
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(text)
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # of numbers that are too long, lists that are too deep, too
         raise InputError(f"{path} is no TOML: {error}.", "Strings need quotes, lists brackets.") from error
 
 
@@ -120,6 +133,17 @@ def _tables(value: Any, key: str, path: Path) -> list[dict[str, Any]]:
     if all(isinstance(one, dict) for one in found):
         return found
     raise InputError(f"{path.name} has {key} = {value!r}.", f"Write a section [{key}].")
+
+
+def _corpus(told: Mapping[str, Any], path: Path) -> list[str]:
+    for key in _table(told, "corpus", path):
+        check_key(key, ["files"], f"[corpus] of {path.name}")
+    files = _table(told, "corpus", path).get("files", [])
+    if isinstance(files, list) and all(isinstance(file, str) for file in files):
+        return files
+    raise InputError(
+        f"{path.name} has files = {files!r} in [corpus].", 'Write a list such as files = ["dev.conllu"].'
+    )
 
 
 def _models(model: Mapping[str, Any], path: Path) -> list[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pandas as pd
 
 from headlens.errors import InputError
 from headlens.experiment.sections import check_key
+from headlens.regular import is_there, load_json
 
 KEYS = ("what", "value", "source", "run", "table", "where", "column", "take")
 TAKES: Mapping[str, Callable[[pd.Series], float]] = {
@@ -63,15 +63,15 @@ class Published:
             InputError: there is no such table, or it has no such column.
         """
         path = place / self.run / self.table
-        if not path.is_file():
+        if not is_there(path):
             there = [*sorted(one.name for one in path.parent.glob("*.csv")), "run.json"]
             raise self._wrong(f"the run {self.run} wrote no {self.table}", there)
         if path.suffix == ".json":
-            value: Any = json.loads(path.read_text("utf-8"))
+            value = self._read(path)
             for key in self.column.split("."):
                 value = value.get(key) if isinstance(value, dict) else None
             return float(value) if isinstance(value, int | float) else math.nan
-        rows = pd.read_csv(path, keep_default_na=False, na_values={self.column: [""]})
+        rows = self._read(path)
         for name in (self.column, *self.where):
             if name not in rows:
                 raise self._wrong(f"{self.table} has no column {name!r}", list(map(str, rows)))
@@ -80,6 +80,16 @@ class Published:
         values = pd.to_numeric(rows[self.column].replace({"True": 1, "False": 0}), errors="coerce")
         found = TAKES[self.take](values.astype(float))
         return found if len(rows) or self.take == "count" else math.nan
+
+    def _read(self, path: Path) -> Any:
+        try:
+            if path.suffix == ".json":
+                return load_json(path)
+            return pd.read_csv(path, keep_default_na=False, na_values={self.column: [""]})
+        except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+            raise InputError(
+                f"The published figure {self.what!r}: {path} cannot be read: {error}.", "Make the run again."
+            ) from error
 
     def _wrong(self, problem: str, there: Sequence[str]) -> InputError:
         return InputError(f"The published figure {self.what!r}: {problem}.", f"There is: {', '.join(there)}.")
@@ -127,6 +137,12 @@ def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> P
         raise InputError(f"{where} names the run {told['run']!r}.", f"There are: {', '.join(runs)}.")
     take = str(told.get("take", "only"))
     check_key(take, list(TAKES), f"take in {where}")
+    if PurePath(str(told["table"])).name != str(told["table"]):
+        raise InputError(
+            f"{where} names the table {told['table']!r}.", "Write the name of a file of the run."
+        )
+    if not isinstance(told.get("where", {}), dict):
+        raise InputError(f"{where} has where = {told['where']!r}.", 'Write where = { COLUMN = "VALUE" }.')
     if isinstance(told["value"], bool) or not isinstance(told["value"], int | float):
         raise InputError(f"{where} has value = {told['value']!r}.", "Write a number.")
     return Published(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from headlens.errors import CorpusError
+from headlens.regular import IrregularFileError, check_regular, file_sha256
 from headlens.text.conll2012 import read_conll2012
 from headlens.text.conllu import read_conllu
 from headlens.text.corpus import Corpus
+from headlens.text.lines import unreadable
 from headlens.text.plain import read_plain
 
 
@@ -76,10 +77,7 @@ def read_corpus(paths: str | Path | Sequence[str | Path], parser: str | None = N
     corpora: list[Corpus] = [kind.read([file for _, file in run], parser) for kind, run in runs]
     if len(corpora) == 1:
         return corpora[0]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.read_bytes())
-    return Corpus.merge(corpora, digest.hexdigest())
+    return Corpus.merge(corpora, file_sha256(files))
 
 
 def _endings() -> str:
@@ -106,8 +104,13 @@ def _files(path: Path) -> list[Path]:
                 f"Expected a corpus file or folder at {path}, found nothing.", "Check the path."
             )
         if not path.is_dir():
+            check_regular(path)
             return [path]
-        inside = sorted(file for file in path.iterdir() if not file.name.startswith(".") and file.is_file())
+        inside = sorted(
+            file for file in path.iterdir() if not file.name.startswith(".") and not file.is_dir()
+        )
+    except IrregularFileError as error:
+        raise unreadable(path, "corpus", error) from None
     except OSError as error:
         raise CorpusError(
             f"Expected to read {path}, but: {error.strerror}.", "Make the file or folder readable."

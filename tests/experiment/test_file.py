@@ -133,5 +133,7 @@ def test_what_means_nothing_is_refused(tmp_path, text, message):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(
+        InputError, match=r"Expected a TOML file at .*nowhere.toml, found nothing. Check the path."
+    ):
         read_experiment(tmp_path / "nowhere.toml")
