@@ -18,6 +18,8 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
+from headlens.regular import is_there, load_json
+
 MODEL_TYPE = "headlens_compact"
 WEIGHTS = "model.safetensors"
 
@@ -121,7 +123,7 @@ def read_compact(place: str | Path) -> Compact | None:
     """
     path = Path(place)
     try:
-        facts = json.loads((path if path.is_file() else path / "config.json").read_text("utf-8"))
+        facts = load_json(path if is_there(path) else path / "config.json")
         if facts["model_type"] != MODEL_TYPE:
             return None
         shapes = {name: tuple(shape) for name, shape in facts["shapes"].items()}

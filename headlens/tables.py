@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headlens.errors import InputError, RunError
+from headlens.regular import open_regular
 
 _HEAD = ["stack", "layer", "head"]
 _PROOF = ["ci_low", "ci_high", "p_value", "q_value", "n"]
@@ -25,6 +26,7 @@ IMPORTANCE = [*_HEAD, "method", "importance", "rank"]
 GATES = [*_HEAD, "open_closing", "open_opening", "role"]
 AGREEMENT = ["method_a", "method_b", "rho", "n"]
 
+_WHOLE = ("layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
@@ -88,6 +90,47 @@ def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = N
     write_text(text, path)
 
 
+def read_csv(path: Path, columns: Sequence[str], text: Collection[str]) -> pd.DataFrame:
+    """Read a table that `write_csv` wrote.
+
+    Args:
+        path: the file.
+        columns: that it must have.
+        text: those of them that hold text; the others hold numbers, numbers of layers and heads and counts
+            whole ones.
+
+    Returns:
+        These columns alone; empty texts are empty, empty numbers NaN.
+
+    Raises:
+        OSError: it cannot be read.
+        LookupError: it lacks the column that this names.
+        ValueError: it is no table, or a number is none.
+    """
+    kinds = dict.fromkeys(text, str)
+    with open_regular(path) as file:
+        table = pd.read_csv(file, dtype=kinds, keep_default_na=False, na_values=[""], low_memory=False)
+    for name in columns:
+        if name not in table:
+            raise LookupError(name)
+    table = table[list(columns)].fillna(dict.fromkeys(text, ""))
+    return table.assign(**{name: _numbers(table[name]) for name in columns if name not in text})
+
+
+def _numbers(cells: pd.Series) -> pd.Series:
+    numbers = pd.to_numeric(cells, errors="coerce").astype(float)
+    right, kind = numbers.notna() | cells.isna(), "a number"
+    if cells.name in _WHOLE:
+        right, kind = (numbers % 1 == 0) & numbers.between(0, 2**53), "a whole number from 0"
+    if not right.all():
+        row = int(np.argmin(right.to_numpy()))
+        found = f"row {row + 1} has {str(cells.iloc[row])!r}"
+        raise ValueError(f"expected {kind} in the column {cells.name}, {found}")
+    if cells.name in _WHOLE:
+        return numbers.astype(np.int64)
+    return cells if cells.dtype.kind in "if" else numbers
+
+
 def write_text(text: str, path: Path) -> None:
     """Write a text file that appears whole or not at all.
 
@@ -126,6 +169,28 @@ def write_bytes(content: bytes, path: Path) -> None:
         raise RunError(
             f"{path} cannot be written: {error.strerror}.", "Choose another place with --out, or make room."
         ) from error
+
+
+def inner_folder(out: Path, name: str) -> Path:
+    """Name a folder inside a run directory.
+
+    Args:
+        out: the run directory.
+        name: of the folder.
+
+    Returns:
+        Its path; it need not be there.
+
+    Raises:
+        RunError: it is a link: what is written or removed there would be so somewhere else.
+    """
+    folder = out / name
+    if folder.is_symlink():
+        raise RunError(
+            f"{folder} is a link, and headlens writes inside the run directory only.",
+            "Remove the link, or choose another --out.",
+        )
+    return folder
 
 
 def _harmless(cell: object) -> object:

@@ -172,7 +172,11 @@ def spoil(path, name, text):
         ("tags.csv", "", "tags.csv cannot be read: No columns to parse from file."),
         ("tags.csv", "stack,layer,head,tags,evidence\n", "tags.csv holds no heads."),
         ("tags.csv", "stack,layer,head,tags\nencoder,0,0,\n", "tags.csv has no column evidence."),
-        ("tags.csv", "stack,layer,head,tags,evidence\ne,x,0,,\n", "tags.csv cannot be read: invalid literal"),
+        (
+            "tags.csv",
+            "stack,layer,head,tags,evidence\ne,x,0,,\n",
+            "tags.csv cannot be read: expected a whole number from 0 in the column layer, row 1 has 'x'.",
+        ),
         (
             "tags.csv",
             "stack,layer,head,tags,evidence\ne,0,0,,\ne,0,0,,\n",

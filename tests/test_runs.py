@@ -131,10 +131,3 @@ def test_prepare_refuses_a_place_that_cannot_be_written(tmp_path, monkeypatch):
         f"{tmp_path / '.writable'} cannot be written: Permission denied. "
         "Choose another place with --out, or make room."
     )
-
-
-def test_hash_of_files_is_that_of_their_bytes_in_order(tmp_path):
-    paths = [tmp_path / "b", tmp_path / "a"]
-    for path in paths:
-        path.write_bytes(path.name.encode() * 3)
-    assert runs.file_sha256(paths) == hashlib.sha256(b"bbbaaa").hexdigest()

@@ -9,12 +9,12 @@ import transformers
 
 import headlens
 from headlens.ablation.plan import Plan
+from headlens.ablation.tagged import tags_sha256
 from headlens.ablation.units import fingerprint
 from headlens.benchmarks.base import Benchmark
 from headlens.engine import Here
 from headlens.heads import Head
 from headlens.lens import Lens
-from headlens.runs import file_sha256
 
 READ_POOLER = ("classification", "harness")  # kinds of benchmark
 
@@ -33,7 +33,7 @@ def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Pla
     """
     poolers = [name for name in lens.missing if "pooler" in name]  # random at every load
     read_by_nobody = [] if benchmark.facts.get("kind") in READ_POOLER else poolers
-    tags = None if plan.tagged_by is None else file_sha256([plan.tagged_by / "tags.csv"])
+    tags = None if plan.tagged_by is None else tags_sha256(plan.tagged_by)
     return {
         "benchmark": benchmark.name,
         **{f"benchmark_{name}": value for name, value in benchmark.facts.items() if name != "path"},

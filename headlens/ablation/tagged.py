@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +9,10 @@ import pandas as pd
 from headlens.errors import RunError
 from headlens.heads import Head
 from headlens.lens import Lens
+from headlens.regular import file_sha256, load_json, open_regular
 from headlens.tables import TAGS
+
+_KINDS: dict[str, type] = {"stack": str, "layer": int, "head": int, "tags": str, "evidence": str}
 
 
 def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
@@ -45,16 +47,39 @@ def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
     return {tag: tuple(found[tag]) for tag in sorted(found)}
 
 
+def tags_sha256(run: Path) -> str:
+    """Hash what says which heads carry which tags.
+
+    Args:
+        run: run directory of `classify`.
+
+    Returns:
+        Hex digest of its tags.csv.
+
+    Raises:
+        RunError: there is none, or it cannot be read.
+    """
+    try:
+        return file_sha256([run / "tags.csv"])
+    except OSError as error:
+        raise _unreadable(run, error) from error
+
+
+def _unreadable(run: Path, error: Exception) -> RunError:
+    return RunError(
+        f"Expected a finished run of headlens classify in {run}, but {run / 'tags.csv'} cannot be read "
+        f"({type(error).__name__}).",
+        "Name the directory that headlens classify wrote, with --from.",
+    )
+
+
 def _read(run: Path) -> pd.DataFrame:
     path = run / "tags.csv"
     try:
-        table = pd.read_csv(path, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise RunError(
-            f"Expected a finished run of headlens classify in {run}, but {path} cannot be read "
-            f"({type(error).__name__}).",
-            "Name the directory that headlens classify wrote, with --from.",
-        ) from error
+        with open_regular(path) as file:
+            table = pd.read_csv(file, keep_default_na=False, dtype=_KINDS)
+    except (OSError, ValueError, OverflowError) as error:
+        raise _unreadable(run, error) from error
     if list(table.columns) != TAGS:
         raise RunError(
             f"{path}: expected the columns {', '.join(TAGS)}, found {', '.join(map(str, table.columns))}.",
@@ -66,7 +91,7 @@ def _read(run: Path) -> pd.DataFrame:
 def _same_model(lens: Lens, run: Path) -> None:
     """Refuse tags of other weights, where both sides know theirs."""
     try:
-        model = json.loads((run / "run.json").read_text("utf-8"))["model"]
+        model = load_json(run / "run.json")["model"]
         there = model["weights_sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from torch import nn
 
 from headlens.benchmarks.metrics import Array
 from headlens.errors import RunError
-from headlens.tables import write_bytes, write_text
+from headlens.regular import load_json, open_regular
+from headlens.tables import inner_folder, write_bytes, write_text
+
+_PLAIN = re.compile(r"[\w +,-][\w .+,-]{0,99}", re.ASCII)  # names that every file system takes as they are
 
 
 class Units:
@@ -33,7 +37,7 @@ class Units:
     """
 
     def __init__(self, out: Path, key: Mapping[str, Any], overwrite: bool = False) -> None:
-        self._folder = out / "units"
+        self._folder = inner_folder(out, "units")
         path = self._folder / "key.json"
         text = json.dumps(key, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         old = _read(path)
@@ -45,10 +49,21 @@ class Units:
                 )
             old = None
         if old is None or overwrite:
-            path.unlink(missing_ok=True)  # first: values without a key are never used
+            self._clear(path)
+            write_text(text, path)
+
+    def _clear(self, key: Path) -> None:
+        try:
+            key.unlink(missing_ok=True)  # first: values without a key are never used
             for file in [*self._folder.glob("*.npy"), *self._folder.glob("*.json")]:
                 file.unlink()
-            write_text(text, path)
+        except OSError as error:
+            raise RunError(
+                f"{error.filename} cannot be removed: {error.strerror}.", "Choose another --out."
+            ) from error
+
+    def _path(self, name: str, ending: str) -> Path:
+        return self._folder / f"{file_name(name)}{ending}"
 
     def load(self, name: str, n_examples: int) -> Array | None:
         """Get the values of a condition.
@@ -61,8 +76,9 @@ class Units:
             [example, column]; None where it is not finished, or its file is damaged.
         """
         try:
-            values = np.load(self._folder / f"{name}.npy", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            with open_regular(self._path(name, ".npy")) as file:
+                values: Array = np.lib.format.read_array(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError, MemoryError, OverflowError):
             return None
         fits = values.ndim == 2 and len(values) == n_examples and values.dtype == np.float64
         return values if fits else None
@@ -79,7 +95,7 @@ class Units:
         """
         buffer = io.BytesIO()
         np.save(buffer, values, allow_pickle=False)
-        write_bytes(buffer.getvalue(), self._folder / f"{name}.npy")
+        write_bytes(buffer.getvalue(), self._path(name, ".npy"))
 
     def load_facts(self, name: str) -> Any:
         """Get what was kept by `save_facts`.
@@ -91,7 +107,7 @@ class Units:
             Plain data; None where it is not finished, or its file is damaged.
         """
         try:
-            return json.loads((self._folder / f"{name}.json").read_text("utf-8"))
+            return load_json(self._path(name, ".json"))
         except (OSError, ValueError):
             return None
 
@@ -105,7 +121,22 @@ class Units:
         Raises:
             RunError: it cannot be written.
         """
-        write_text(json.dumps(facts), self._folder / f"{name}.json")
+        write_text(json.dumps(facts), self._path(name, ".json"))
+
+
+def file_name(name: str) -> str:
+    """Name the file of a unit: its own name, or where that is no plain one (a tag can be anything) a digest.
+
+    Args:
+        name: of the unit.
+
+    Returns:
+        The name of a file, without an ending; other for every other name.
+    """
+    if _PLAIN.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{re.sub(r'[^A-Za-z0-9 _-]+', '_', name)[:60]}.{digest}"
 
 
 def fingerprint(model: nn.Module, unread: Sequence[str] = ()) -> str:
@@ -130,12 +161,12 @@ def fingerprint(model: nn.Module, unread: Sequence[str] = ()) -> str:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        found = load_json(path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
         return {}
-    return found
+    return found if isinstance(found, dict) else {}
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.benchmarks.prediction import no_cache
 from headlens.lens import Lens
-from headlens.runs import file_sha256
+from headlens.regular import file_sha256, from_home
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +67,7 @@ class Classification:
             ModelError: the model is no classifier, or weights of its head are missing.
         """
         check_classifier(lens, options)
-        path = Path(target).expanduser()
+        path = from_home(target)
         examples = read_labelled(path, options.columns)
         gold, how = match_labels(lens, examples)
         coded = encode(lens, examples, longest_input(lens, options.max_length))

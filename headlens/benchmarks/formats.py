@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from headlens.benchmarks.tables import Lines, Row, pick, read_text, tab_lines, wanted
+from headlens.benchmarks.tables import Lines, Row, pick, tab_lines, wanted
 from headlens.errors import InputError
+from headlens.regular import parse_json
+from headlens.text.lines import read_text
 
 
 def read_table(
@@ -114,11 +116,12 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         place = f"{path}, line {number}"
         try:
-            values = json.loads(line)
-        except json.JSONDecodeError as error:
+            values = parse_json(line)
+        except ValueError as error:
+            what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            where = f" at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
             raise InputError(
-                f"{place}: expected a JSON object, found no JSON: {error.msg} at character {error.pos + 1}.",
-                "Write one object a line.",
+                f"{place}: expected a JSON object, found no JSON: {what}{where}.", "Write one object a line."
             ) from None
         if not isinstance(values, dict):
             raise InputError(

@@ -15,6 +15,7 @@ import torch
 
 from headlens.errors import InputError
 from headlens.loading import first_line
+from headlens.regular import from_home, is_there
 
 YAML = (".yaml", ".yml")
 FEWSHOT_SEED = 1234  # lm_eval's own default; 0 for `random`, 1234 for numpy and torch are, too
@@ -37,9 +38,9 @@ def load_tasks(target: str) -> dict[str, Any]:
     specs = [spec.strip() for spec in target.split(",") if spec.strip()]
     with quietly(), seeded():
         manager_of = _harness()
-        paths = {spec: Path(spec).expanduser() for spec in specs if Path(spec).suffix in YAML}
+        paths = {spec: from_home(spec) for spec in specs if Path(spec).suffix in YAML}
         for path in paths.values():
-            if not path.is_file():
+            if not is_there(path):
                 raise InputError(f"Expected a file at {path}, found nothing.", "Check the path.")
         manager = manager_of(include_defaults=len(paths) < len(specs))  # finding the names takes seconds
         tasks: dict[str, Any] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,11 @@ from headlens.benchmarks.language_head import check_head, predicts_next
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Ratio
 from headlens.benchmarks.prediction import Predicted, predict, tokens_at_once
-from headlens.benchmarks.tables import read_text
 from headlens.benchmarks.windows import windows
 from headlens.errors import InputError
 from headlens.lens import Lens
-from headlens.runs import file_sha256
+from headlens.regular import file_sha256, from_home
+from headlens.text.lines import read_text
 
 WINDOW = 128  # tokens of a window unless --max-length says otherwise
 MASKED_SHARE = 0.15  # of the non-special tokens (Devlin et al. 2019)
@@ -103,7 +102,7 @@ class Language:
             ModelError: the model has no language-model head, or its weights are missing.
         """
         check_head(lens, options)
-        path = Path(target).expanduser()
+        path = from_home(target)
         texts = [[text] for text in windows(read_text(path), need_tokenizer(lens), _limit(lens, options))]
         facts = {"path": str(path), "sha256": file_sha256([path]), "example": "window of whole lines"}
         return cls.of_texts(f"language:{path.name}", texts, lens, options, facts)

@@ -23,7 +23,7 @@ from headlens.benchmarks.sentences import Sentence, context_token, encode
 from headlens.benchmarks.tables import Row
 from headlens.errors import InputError
 from headlens.lens import Lens
-from headlens.runs import file_sha256
+from headlens.regular import file_sha256, from_home
 
 FIELDS = ("sentence_good", "sentence_bad")  # of BLiMP (Warstadt et al. 2020)
 
@@ -84,7 +84,7 @@ class Pairs:
             ModelError: the model has no language-model head, or its weights are missing.
         """
         check_head(lens, options, "pairs")
-        path = Path(target).expanduser()
+        path = from_home(target)
         rows = read_json_lines(path, [FIELDS], options.columns)
         _check(path, rows)
         causal = predicts_next(lens)

@@ -21,7 +21,7 @@ from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.errors import InputError
 from headlens.lens import Lens
-from headlens.runs import file_sha256
+from headlens.regular import file_sha256, from_home
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +168,7 @@ def _paths(target: str) -> tuple[Path, Path]:
             f"Expected probe:TRAIN,TEST, two files and one comma, found 'probe:{target}'.",
             "Type for example probe:train.csv,test.csv.",
         )
-    train, test = (Path(part).expanduser() for part in parts)
+    train, test = (from_home(part) for part in parts)
     return train, test
 
 

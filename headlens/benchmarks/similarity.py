@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.tables import Row, read_rows
 from headlens.errors import InputError
 from headlens.lens import Lens
-from headlens.runs import file_sha256
+from headlens.regular import file_sha256, from_home
 
 COLUMNS = ("text_a", "text_b", "score")
 
@@ -73,7 +72,7 @@ class Similarity:
         Raises:
             InputError: the file is unfit; the message names file and line.
         """
-        path = Path(target).expanduser()
+        path = from_home(target)
         rows = read_rows(path, COLUMNS, options.columns)
         if len(rows) < MIN_EXAMPLES:
             raise InputError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headlens.errors import InputError
+from headlens.text.lines import read_text
 
 Lines = list[tuple[int, list[str]]]
 """The number of each line, from 1, and its cells."""
@@ -23,37 +24,6 @@ class Row:
 
     place: str
     cells: tuple[str, ...]
-
-
-def read_text(path: Path) -> str:
-    """Read a UTF-8 text file.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its text, without byte-order mark, lines ending in ``\\n``.
-
-    Raises:
-        InputError: it cannot be read or is no UTF-8 text.
-    """
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"Expected a file at {path}, found nothing.", "Check the path.") from None
-    except IsADirectoryError:
-        raise InputError(f"Expected a file at {path}, found a directory.", "Name a file in it.") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.", "Make it readable.") from None
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise InputError(
-            f"{path}, line {line}: expected UTF-8, found byte 0x{raw[error.start]:02x}.",
-            "Convert the file to UTF-8.",
-        ) from None
-    return text.replace("\r\n", "\n")
 
 
 def read_rows(path: Path, expected: Sequence[str], columns: Sequence[str] = ()) -> list[Row]:
@@ -169,7 +139,7 @@ def are_numbers(names: Sequence[str]) -> bool:
     Returns:
         True where all of them are numbers.
     """
-    return all(name.isascii() and name.isdigit() for name in names)
+    return all(name.isascii() and name.isdigit() and len(name) < 10 for name in names)
 
 
 def _lacking(path: Path, header: Sequence[str], choices: Sequence[Sequence[str]]) -> InputError:

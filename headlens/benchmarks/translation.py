@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -20,7 +19,7 @@ from headlens.benchmarks.tables import read_rows
 from headlens.benchmarks.writer import check_writer
 from headlens.errors import InputError
 from headlens.lens import Lens
-from headlens.runs import file_sha256
+from headlens.regular import file_sha256, from_home
 from headlens.text.targets import AsTarget, decoder_ids
 
 COLUMNS = ("source", "reference")
@@ -92,7 +91,7 @@ class Translation:
             ModelError: the model does not write texts from texts, or weights of its head are missing.
         """
         check_writer(lens, options)
-        path = Path(target).expanduser()
+        path = from_home(target)
         rows = read_rows(path, COLUMNS, options.columns)
         if len(rows) < MIN_EXAMPLES:
             raise InputError(

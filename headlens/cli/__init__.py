@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -9,6 +11,9 @@ import click
 
 from headlens.cli.save_as import with_save_as
 from headlens.errors import HeadlensError
+from headlens.text.display import visible
+
+LONGEST = 2000  # characters of a message: what a file holds may be of any length
 
 COMMANDS = {
     "describe": "headlens.cli.describe",
@@ -51,6 +56,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; without --debug no error shows a traceback."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a path need not be text
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, BrokenPipeError):
@@ -70,7 +77,10 @@ class Commands(click.Group):
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    line = visible(" ".join(text.split()))
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[: LONGEST // 2]} [...] {line[-LONGEST // 2 :]}"
 
 
 def set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:

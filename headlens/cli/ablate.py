@@ -110,6 +110,7 @@ def command(
     from headlens.ablation.sweep import open_for, run_sweep
     from headlens.report.marks import read_marks
     from headlens.report.page.write import write_report
+    from headlens.text.display import on_terminal
 
     clock = runs.Clock.start()
     plan = _plan(said, out, options)
@@ -128,7 +129,9 @@ def command(
     files = _write(result, out)
     facts = {**result.run, "notes": result.notes, "bundled_sample": benchmark is None, "checks": checks}
     runs.save(out, runs.record("ablate", lens, typed, facts, clock))
-    click.echo(summary(result))  # before the report: what was found is said whatever becomes of the page
+    click.echo(
+        on_terminal(summary(result))
+    )  # before the report: what was found is said whatever becomes of the page
     examples.save(
         out, examples.attempt(examples.of_benchmark, lens, opened), read_marks([out], lens.anatomy.heads)
     )

@@ -108,6 +108,7 @@ def command(
     from headlens.report.tag_map import tags_by_head
     from headlens.report.viewer_data import Marks
     from headlens.tags import margins_in_force
+    from headlens.text.display import on_terminal
 
     clock = runs.Clock.start()
     wanted = [tag.strip() for tag in tags.split(",") if tag.strip()] if tags is not None else None
@@ -141,7 +142,9 @@ def command(
         )
     if corpus.parser:
         click.echo(f"Trees are silver: a parse by {corpus.parser}, not checked by people.", err=True)
-    click.echo(summary(lens, found))  # before the report: what was found is said whatever becomes of the page
+    click.echo(
+        on_terminal(summary(lens, found))
+    )  # before the report: what was found is said whatever becomes of the page
     examples.save(out, examples.attempt(examples.of_corpus, lens, corpus), Marks(tags_by_head(found.tags)))
     write_report([out], out / "report.html")
     click.echo(

@@ -52,13 +52,14 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     from headlens.comparison import compare
     from headlens.finished import read_finished
     from headlens.runs import prepare
+    from headlens.text.display import on_terminal
 
     if out is not None:
         prepare(out, "compare")
     comparison = compare(read_finished(first), read_finished(second))
     if out is not None:
         save(comparison, out)
-    click.echo(summary(comparison))
+    click.echo(on_terminal(summary(comparison)))
     if out is not None:
         click.echo(f"\nWrote report.html, {', '.join(TABLES + FIGURES)} and run.json to {out}.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -71,9 +72,8 @@ def command(ctx: click.Context, out: Path, quiet: bool) -> None:
     for number, (title, arguments) in enumerate(STEPS, 1):
         places = [_is_place(before, word) for before, word in _pairs(arguments)]
         typed = [str(out / word) if here else word for here, word in zip(places, arguments, strict=True)]
-        shown = " ".join(f'"{word}"' if " " in word else word for word in typed)
         click.secho(f"\n[{number}/{len(STEPS)}] {title}", bold=True)
-        click.echo(f"$ headlens {shown}\n")
+        click.echo(f"$ headlens {shlex.join(typed)}\n")
         if quiet and typed[0] not in ("describe", "report"):
             typed.append("--quiet")
         main.main(typed, prog_name="headlens", standalone_mode=False, parent=ctx.parent)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headlens.cli import debug_option
+from headlens.text.display import on_terminal
 
 if TYPE_CHECKING:
     from headlens.lens import Lens
@@ -111,7 +112,7 @@ def spoken_warnings() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for message in dict.fromkeys(str(warning.message) for warning in noted):
-        click.echo(f"Warning: {message}", err=True)
+        click.echo(on_terminal(f"Warning: {message}"), err=True)
 
 
 def hush() -> None:

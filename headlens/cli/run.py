@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def command(
         _check(ctx, step.typed, file)
     if dry_run:
         for step in planned:
-            click.echo("headlens " + " ".join(f'"{word}"' if " " in word else word for word in step.typed))
+            click.echo(f"headlens {shlex.join(step.typed)}")
         return
     runs.prepare(out, "run")
 

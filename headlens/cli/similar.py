@@ -75,6 +75,7 @@ def command(
     from headlens.passes import Reading
     from headlens.redundancy.likeness.similar import Options, similar
     from headlens.report.page.write import write_report
+    from headlens.text.display import on_terminal
 
     clock = runs.Clock.start()
     runs.prepare(out, "similar")
@@ -93,7 +94,7 @@ def command(
         click.echo(
             "No --text was given: these are results for the small English sample of headlens.", err=True
         )
-    click.echo(summary(found))
+    click.echo(on_terminal(summary(found)))
     write_report([out], out / "report.html")
     click.echo(
         f"\nWrote {out / 'report.html'}, {out / 'distances.csv'}, {out / 'clusters.csv'}, {out / 'run.json'} "

@@ -100,11 +100,15 @@ def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str
     if len(experiment.seeds) > 1 or cell.seed:
         options["--seed"] = cell.seed
     options |= section.options
-    yield from (section.command, cell.model, *section.arguments)
+    arguments = (cell.model, *section.arguments)
     placed = {option: _placed(experiment, cell, known[option], value) for option, value in options.items()}
-    yield from words(section.command, placed)
+    options_typed = list(words(section.command, placed))
     if "--out" not in options:
-        yield from ("--out", str(cell.place / section.out))
+        options_typed += ["--out", str(cell.place / section.out)]
+    if any(one.startswith("-") and one != "-" for one in arguments):
+        yield from (section.command, *options_typed, "--", *arguments)
+    else:
+        yield from (section.command, *arguments, *options_typed)
 
 
 def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any) -> Any:
@@ -140,4 +144,4 @@ def _directories(models: Sequence[str]) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", text)
+    return re.sub(r"[^\w.-]+", "_", text).strip("._") or "model"

@@ -11,8 +11,18 @@ from typing import Any
 from headlens.errors import InputError
 from headlens.experiment.published import Published, read_published
 from headlens.experiment.report import Report, read_report
-from headlens.experiment.sections import DIRECTORIES, FILES, Section, check_key, options_of, read_section
+from headlens.experiment.sections import (
+    DIRECTORIES,
+    FILES,
+    Section,
+    check_key,
+    check_value,
+    options_of,
+    read_section,
+)
+from headlens.regular import is_directory, is_there
 from headlens.text import hub
+from headlens.text.lines import read_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -106,17 +116,17 @@ def seen_from(folder: Path, text: str) -> str:
     if hub.is_hub(text):
         return hub.seen_from(text, folder)
     path = folder / text
-    return str(path) if text and path.exists() else text
+    return str(path) if text and (is_there(path) or is_directory(path)) else text
 
 
 def _toml(path: Path) -> dict[str, Any]:
+    text = read_text(path, "TOML")
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.", "Give an experiment file.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8.", "Save it as UTF-8.") from error
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(text)
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # of numbers that are too long, lists that are too deep, too
         raise InputError(f"{path} is no TOML: {error}.", "Strings need quotes, lists brackets.") from error
 
 
@@ -162,10 +172,14 @@ def _models(model: Mapping[str, Any], path: Path) -> dict[str, str]:
 
 
 def _loading(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    known = [option.removeprefix("--") for option in options_of("describe") | options_of("classify")]
+    where, classify = f"[model] of {path.name}", options_of("classify")
+    known = [option.removeprefix("--") for option in options_of("describe") | classify]
+    loading = {f"--{key}": value for key, value in model.items() if key not in ("name", "names")}
     for key in model:
-        check_key(key, [*known, "name", "names"], f"[model] of {path.name}")
-    return {f"--{key}": value for key, value in model.items() if key not in ("name", "names")}
+        check_key(key, [*known, "name", "names"], where)
+    for option, value in loading.items():
+        check_value("classify" if option in classify else "describe", option, value, where)
+    return loading
 
 
 def _corpus(corpus: Mapping[str, Any], path: Path) -> list[str]:

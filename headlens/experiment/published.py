@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from headlens.errors import InputError
@@ -121,6 +121,10 @@ def _quantity(told: Mapping[str, Any], where: str) -> Quantity:
         for key in ("where", "over", "by"):
             if key in told:
                 raise InputError(f"{where} has {key}, and {told['table']} has no rows.", "Leave it out.")
+    if PurePath(str(told["table"])).name != str(told["table"]):
+        raise InputError(
+            f"{where} names the table {told['table']!r}.", "Write the name of a file of the run."
+        )
     return Quantity(
         table=str(told["table"]),
         column=str(told["column"]),

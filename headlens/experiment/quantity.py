@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from headlens.errors import InputError
+from headlens.regular import is_there, load_json
 
 TAKES: Mapping[str, Callable[[pd.Series, float], float]] = {
     "only": lambda values, _: float(values.iloc[0]) if len(values) == 1 else math.nan,
@@ -61,13 +61,13 @@ class Quantity:
             InputError: there is no such table, or it has no such column.
         """
         path = run / self.table
-        if not path.is_file():
+        if not is_there(path):
             there = [*sorted(one.name for one in run.glob("*.csv")), "run.json"]
             raise _not_there(what, f"the run {run.name} wrote no {self.table}", there)
         if path.suffix == ".json":
-            return self._fact(json.loads(path.read_text("utf-8")))
+            return self._fact(_read(path, [], what))
         divided = [self.column, self.over] if self.over else [self.column]
-        rows = pd.read_csv(path, keep_default_na=False, na_values={name: [""] for name in divided})
+        rows = _read(path, divided, what)
         for name in (*divided, *self.where, *self.by, *([WEIGHT] if self.by else [])):
             if name not in rows:
                 raise _not_there(what, f"{self.table} has no column {name!r}", list(map(str, rows)))
@@ -99,6 +99,17 @@ class Quantity:
         made += f" above {self.above:g}" if self.take == "share" else ""
         rows = ", ".join(f"{name} {value}" for name, value in self.where.items())
         return made + (f" where {rows}" if rows else "")
+
+
+def _read(path: Path, numbers: Sequence[str], what: str) -> Any:
+    try:
+        if path.suffix == ".json":
+            return load_json(path)
+        return pd.read_csv(path, keep_default_na=False, na_values={name: [""] for name in numbers})
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise InputError(
+            f"The published figure {what!r}: {path} cannot be read: {error}.", "Make the run again."
+        ) from error
 
 
 def _not_there(what: str, problem: str, there: Sequence[str]) -> InputError:

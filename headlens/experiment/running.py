@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import click
 import pandas as pd
 
 import headlens
@@ -15,7 +18,8 @@ from headlens import runs
 from headlens.experiment.cells import Step, cells, steps
 from headlens.experiment.file import Experiment
 from headlens.experiment.published import COLUMNS
-from headlens.experiment.sections import command_of
+from headlens.experiment.sections import command_of, options_of
+from headlens.regular import file_sha256, is_directory, is_there, load_json
 from headlens.tables import write_csv, write_text
 from headlens.text.hub import is_hub, parse
 
@@ -45,8 +49,7 @@ def run(experiment: Experiment, out: Path, invoke: Invoke, say: Callable[[str], 
     for number, step in enumerate(planned, 1):
         key = str(step.out.relative_to(out))
         told = {"typed": list(step.typed), "inputs": _digest(step, out)}
-        shown = " ".join(f'"{word}"' if " " in word else word for word in step.typed)
-        say(f"\n[{number}/{len(planned)}] headlens {shown}")
+        say(f"\n[{number}/{len(planned)}] headlens {shlex.join(step.typed)}")
         known = state.get(key)
         if known == {**told, "finished": True} and _is_there(step):
             say("Finished before; nothing has changed since.")
@@ -80,7 +83,7 @@ def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.D
         "title": experiment.title,
         "note": experiment.note,
         "file": experiment.path.name,
-        "file_sha256": runs.file_sha256([experiment.path]),
+        "file_sha256": file_sha256([experiment.path]),
         "models": list(experiment.models),
         "seeds": list(experiment.seeds),
         "steps": [{"writes": str(step.out.relative_to(out)), "typed": list(step.typed)} for step in planned],
@@ -122,40 +125,44 @@ def _overwriting(step: Step, changed: bool) -> list[str]:
 
 
 def _is_there(step: Step) -> bool:
-    return step.out.is_file() or (step.out / "run.json").is_file()
+    return is_there(step.out) or is_there(step.out / "run.json")
 
 
 def _digest(step: Step, out: Path) -> str:
     """What a step depends on besides its command line: headlens, and the files that it names."""
     digest = hashlib.sha256(headlens.__version__.encode())
-    for word in step.typed[1:]:
-        for path in _paths(word):
-            if path == step.out or len(str(path)) > 1000 or not path.exists():
-                continue
-            for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-                if file.is_file():
+    for path in _named(step):
+        if path != step.out:
+            for file in sorted(path.rglob("*")) if is_directory(path) else [path]:
+                if is_there(file):
                     digest.update(_of_file(file))
     return digest.hexdigest()
 
 
-def _paths(word: str) -> list[Path]:
-    """The files and folders that a word of a command line may name; a dataset of the hub is none."""
-    if is_hub(word):
-        folder = parse(word).folder
-        return [] if folder is None else [folder]
-    return [Path(part) for part in (word, *word.partition(":")[2].split(",")) if part]
+def _named(step: Step) -> Iterator[Path]:
+    """What may be a file or directory: the model, and values of options; a text is none, whatever it says."""
+    known = options_of(step.section.command)
+    yield Path(step.cell.model)
+    for option, value in pairwise(step.typed):
+        kind = known.get(option)
+        if kind is not None and kind.name == "benchmark":
+            yield from map(Path, filter(None, value.partition(":")[2].split(",")))
+        elif kind is not None and is_hub(value):  # a dataset of the hub is none
+            yield from filter(None, [parse(value).folder])
+        elif kind is not None and isinstance(kind.type, click.Path) and value:
+            yield Path(value)
 
 
 def _of_file(file: Path) -> bytes:
     about = file.stat()
     if about.st_size <= SMALL and file.suffix not in (".safetensors", ".gguf"):
-        return hashlib.sha256(file.read_bytes()).digest()
+        return bytes.fromhex(file_sha256([file]))
     return f"{file.name} {about.st_size} {about.st_mtime_ns}".encode()
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = load_json(path)
     except (OSError, ValueError):
         return {}
     known = found if isinstance(found, dict) else {}

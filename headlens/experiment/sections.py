@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ from headlens.errors import InputError
 DIRECTORIES = ("classify", "ablate", "similar", "prune")  # commands whose --out is a directory
 FILES = ("view", "contributions")  # commands whose --out is a file
 REPORTED = ("classify", "ablate", "similar")  # commands whose results a page shows
+OWN = ("experiment.json", "published.csv", "report.html", "run.json")  # what an experiment itself writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +71,40 @@ def read_section(command: str, told: Mapping[str, Any], where: str) -> Section:
             continue
         if key not in known:
             check_key(key, [*known, "name", *(["text"] if takes_text else [])], where)
+        check_value(command, known[key], value, where)
         options[known[key]] = value
     if command in DIRECTORIES and "--out" in options:
         raise InputError(f"{where} has an out, which the experiment chooses.", "Write name instead.")
-    if takes_text and not ("text" in told and "--out" in options):
+    if takes_text and not (isinstance(told.get("text"), str) and "--out" in options):
         raise InputError(f"{where} needs a text and an out.", 'Write text = "..." and out = "NAME.png".')
     name = str(told.get("name", command if command in DIRECTORIES else options["--out"]))
-    if Path(name).name != name or name.startswith("."):
-        raise InputError(
-            f"{where} has the name {name!r}, which is no name of a directory.", "Write a plain one."
-        )
+    for place in (name, *PurePath(str(options.get("--out", name))).parts):
+        if PurePath(place).name != place or place[:1] in ("", ".") or place in OWN or not place.isprintable():
+            raise InputError(
+                f"{where} has the name {place!r}, which is no name of a directory or is taken.",
+                "Write a plain one.",
+            )
     return Section(command, name, options, (str(told["text"]),) if takes_text else ())
+
+
+def check_value(command: str, option: str, value: Any, where: str) -> None:
+    """Refuse a value of a kind that no option has.
+
+    Args:
+        command: its name.
+        option: such as ``--sweep``.
+        value: what the file says.
+        where: the file and the section.
+
+    Raises:
+        InputError: a flag is not true or false, or another option is no text, number or list of these.
+    """
+    flag = options_of(command)[option].is_flag
+    many = value if isinstance(value, list) and not flag else [value]
+    if all(isinstance(one, bool) is flag and isinstance(one, bool | str | int | float) for one in many):
+        return
+    kinds = "true or false" if flag else "a text, a number or a list of these"
+    raise InputError(f"{where} has {option.removeprefix('--')} = {value!r}.", f"Write {kinds}.")
 
 
 def check_key(key: str, known: Sequence[str], where: str) -> None:

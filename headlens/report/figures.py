@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from headlens.report.fonts import drawing, text_size, text_style
-from headlens.tables import write_bytes
+from headlens.tables import inner_folder, write_bytes
 
 DPI = 200
 FEWEST = 12  # characters in a line
@@ -140,8 +140,9 @@ def save_drawn(figures: Iterable[tuple[str, Figure]], out: Path) -> list[Path]:
         RunError: one cannot be written.
     """
     paths = []
+    folder = inner_folder(Path(out), "figures")
     for name, figure in figures:
         for ending in (".png", ".svg"):
-            paths.append(Path(out) / "figures" / f"{name}{ending}")
+            paths.append(folder / f"{name}{ending}")
             write_bytes(figure_bytes(figure, ending), paths[-1])
     return paths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from headlens.errors import RunError
 from headlens.heads import Head
 from headlens.lens import Lens
+from headlens.regular import is_there
 from headlens.report.page.files import read_table
 from headlens.report.same_model import SameModel
 from headlens.report.tag_map import tags_by_head
@@ -38,12 +40,12 @@ def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Mark
     same = SameModel(model) if isinstance(model, Lens) else None
     tags, importance, method = None, None, ""
     for run in map(Path, runs):
-        found = {name: run / name for name in ("tags.csv", "importance.csv") if (run / name).is_file()}
+        found = {name: run / name for name in ("tags.csv", "importance.csv") if is_there(run / name)}
         if not found:
             raise RunError(
                 f"Expected the --out of a headlens classify or ablate; {run} has no tags.csv and no "
                 "importance.csv.",
-                f"Type first: headlens classify MODEL --out {run}",
+                f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
             )
         if "tags.csv" in found:
             table = read_table(found["tags.csv"], [*HEAD, "tags"], ("stack", "tags"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from headlens.errors import RunError
 from headlens.lens import Lens
+from headlens.regular import from_home, is_directory, is_there
 from headlens.report.page.files import at, read_json
 
 
@@ -37,7 +38,7 @@ class SameModel:
             RunError: the run is about another model, or its run.json cannot be read.
         """
         file = run / "run.json"
-        told = read_json(file) if file.is_file() else {}
+        told = read_json(file) if is_there(file) else {}
         told = told if isinstance(told, Mapping) else {}
         theirs = at(told, "model", default={})
         name = str(at(theirs, "name", default=""))
@@ -79,5 +80,7 @@ class SameModel:
 
 
 def _same_place(one: str, other: str) -> bool:
-    paths = [Path(name).expanduser() for name in (one, other)]
-    return one == other or (all(path.exists() for path in paths) and paths[0].samefile(paths[1]))
+    paths = [from_home(name) for name in (one, other)]
+    return one == other or (
+        all(is_there(path) or is_directory(path) for path in paths) and paths[0].samefile(paths[1])
+    )

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 _ENDING = re.compile(
-    "[.!?\u2026\u0964\u06d4\u061f]+[\"'\u201d\u2019\u00bb)\\]]*(?=\\s)"
+    # not from the middle of a row of dots: trying each of them would take for ever
+    "(?<![.!?\u2026\u0964\u06d4\u061f])[.!?\u2026\u0964\u06d4\u061f]+[\"'\u201d\u2019\u00bb)\\]]*(?=\\s)"
     "|[\u3002\uff01\uff1f]+[\u300d\u300f\uff09\u201d\u2019]*"
 )
 _ABBREVIATED = re.compile(

@@ -14,7 +14,8 @@ from headlens.text.corpus import Corpus, Document, Mention, Sentence
 from headlens.text.lines import Digest, numbered_lines
 
 _KIND = "CoNLL-2012"
-_BEGIN = re.compile(r"#begin document\s+(?P<name>.*?)\s*(?:;\s*part\s+(?P<part>[0-9]{1,9}))?\s*;?\s*")
+_BEGIN = "#begin document"
+_PART = re.compile(r";\s*part\s+([0-9]{1,9})$")
 
 
 def read_conll2012(paths: Sequence[Path]) -> Corpus:
@@ -64,7 +65,7 @@ class _FileReader:
 
     def read(self, digest: Digest) -> list[Document]:
         for number, line in numbered_lines(self.path, digest, _KIND):
-            if line.startswith("#begin document"):
+            if line.startswith(_BEGIN):
                 self._begin(number, line)
             elif line.startswith("#end document"):
                 self._end(number)
@@ -86,8 +87,11 @@ class _FileReader:
         return self.documents
 
     def _begin(self, number: int, line: str) -> None:
-        found = _BEGIN.fullmatch(line)
-        if found is None or not found["name"]:
+        told = line.removeprefix(_BEGIN)
+        rest = told.strip().removesuffix(";").rstrip()
+        part = _PART.search(rest)
+        name = rest[: part.start()].rstrip() if part else rest
+        if not name or not told[0].isspace():
             raise CorpusError(
                 f"{self.path}, line {number}: expected `#begin document (NAME); part 000`, found {line!r}.",
                 "Name the document.",
@@ -98,9 +102,9 @@ class _FileReader:
                 f"{self.begun}, found another beginning.",
                 "Add that line before this one.",
             )
-        name, part = found["name"], int(found["part"] or 0)
         bare = name[1:-1] if name.startswith("(") and name.endswith(")") else name
-        self.name, self.begun = (f"{bare} part {part}" if part else bare), number
+        count = int(part[1]) if part else 0
+        self.name, self.begun = (f"{bare} part {count}" if count else bare), number
 
     def _end(self, number: int) -> None:
         if self.begun is None:

@@ -20,7 +20,7 @@ def _cell(parse: Callable[[str], Any], expected: str) -> Callable[[list[str], in
     def parser(cells: list[str], column: int) -> Any:
         try:
             return parse(cells[column])
-        except ParseException:
+        except (ParseException, ValueError):  # Python takes no number of thousands of digits
             raise ValueError(f"expected {expected}, found {cells[column]!r}.") from None
 
     return parser
@@ -221,12 +221,13 @@ def _find_cycle(heads: list[int]) -> list[int]:
     """The words of the first cycle, in order of their ids; empty for a tree."""
     safe: set[int] = {-1}
     for start in range(len(heads)):
-        path: list[int] = []
+        path: dict[int, None] = {}  # in order
         word = start
         while word not in safe and word not in path:
-            path.append(word)
+            path[word] = None
             word = heads[word]
         if word not in safe:
-            return sorted(path[path.index(word) :])
+            walked = list(path)
+            return sorted(walked[walked.index(word) :])
         safe.update(path)
     return []

@@ -48,6 +48,18 @@ def visible(text: str) -> str:
     return "".join(_sign(char, alone) for char in text)
 
 
+def on_terminal(text: str) -> str:
+    """Make what comes from files harmless for a terminal, which takes control characters for orders.
+
+    Args:
+        text: lines of text.
+
+    Returns:
+        The same lines, as `visible` shows each.
+    """
+    return "\n".join(visible(line) if line.strip(" ") else line for line in text.split("\n"))
+
+
 def _sign(char: str, alone: bool) -> str:
     if char in _NAMED:
         return _NAMED[char]

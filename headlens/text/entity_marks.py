@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headlens.errors import CorpusError
 
-_MARK = re.compile(r"\([^()]+\)?|[^()]+\)")
+_MARK = re.compile(r"\(?[^()]+\)?")  # a mark has one parenthesis at least
 _ID_NAMES = ("eid", "GRP")
 
 
@@ -106,7 +106,8 @@ def split_marks(node: MarkedNode, fields: EntityFields) -> list[Mark]:
         CorpusError: if the parentheses are not balanced, an id is missing or a head is no positive number.
     """
     texts = _MARK.findall(node.value)
-    if not texts or "".join(texts) != node.value:
+    whole = all(text.startswith("(") or text.endswith(")") for text in texts)
+    if not texts or not whole or "".join(texts) != node.value:
         raise CorpusError(
             f"{node.place}: expected Entity marks such as `(e1-person-1`, `e1)` or `(e1-person-1)`, "
             f"found {node.value!r}.",

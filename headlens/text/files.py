@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from headlens.errors import CorpusError
+from headlens.regular import IrregularFileError, check_regular, open_regular
 from headlens.text.conll2012 import read_conll2012
 from headlens.text.conllu import read_conllu
 from headlens.text.corpus import Corpus
 from headlens.text.hub import FORM, Place, is_hub, parse
 from headlens.text.hub_corpus import read_dataset
+from headlens.text.lines import unreadable
 from headlens.text.plain import read_plain
 
 
@@ -85,8 +88,10 @@ def read_corpus(
         files = [one for one in members if isinstance(one, Path)]
         read = [read_dataset(place, parser, columns, max_sentences) for place in places]
         corpora += read if kind is None else [kind.read(files, parser)]
-        for part in [*(corpus.sha256.encode() for corpus in read), *(file.read_bytes() for file in files)]:
-            digest.update(part)
+        for corpus in read:
+            digest.update(corpus.sha256.encode())
+        for file in files:
+            _add_to(digest, file)
     if parser is not None and all(corpus.parser is None for corpus in corpora):
         raise _needless(parser)
     corpus = corpora[0] if len(corpora) == 1 else Corpus.merge(corpora, digest.hexdigest())
@@ -100,6 +105,12 @@ def _check_options(kinds: Sequence[Format | None], parser: str | None, columns: 
         raise CorpusError(
             "Columns are chosen of datasets, and there is none in the corpus.", f"Name one, as {FORM}."
         )
+
+
+def _add_to(digest: Any, file: Path) -> None:
+    with open_regular(file) as opened:
+        while piece := opened.read(2**20):
+            digest.update(piece)
 
 
 def _needless(parser: str) -> CorpusError:
@@ -133,8 +144,13 @@ def _files(path: Path) -> list[Path]:
                 f"Expected a corpus file or folder at {path}, found nothing.", "Check the path."
             )
         if not path.is_dir():
+            check_regular(path)
             return [path]
-        inside = sorted(file for file in path.iterdir() if not file.name.startswith(".") and file.is_file())
+        inside = sorted(
+            file for file in path.iterdir() if not file.name.startswith(".") and not file.is_dir()
+        )
+    except IrregularFileError as error:
+        raise unreadable(path, "corpus", error) from None
     except OSError as error:
         raise CorpusError(
             f"Expected to read {path}, but: {error.strerror}.", "Make the file or folder readable."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from headlens.errors import CorpusError, InputError
 from headlens.text import files
 from headlens.text.corpus import Corpus, Document, Sentence, Word
 from headlens.text.inputs import Item
+from headlens.text.lines import numbered_lines
 from headlens.text.words import word_spans
 
 
@@ -110,7 +112,7 @@ def read_targets(path: Path, corpus: Corpus) -> Corpus:
     Raises:
         CorpusError: it cannot be read, or has more or fewer sentences than the corpus.
     """
-    if path.suffix == ".txt":
+    if path.suffix.lower() == ".txt":
         sentences = _lines(path)
     else:
         sentences = [sentence for _, sentence in files.read_corpus(path).sentences]
@@ -131,16 +133,8 @@ def read_targets(path: Path, corpus: Corpus) -> Corpus:
 
 
 def _lines(path: Path) -> list[Sentence]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise CorpusError(
-            f"The targets {path} cannot be read: {error.strerror}.", "Check the path."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"The targets {path} are not UTF-8.", "Save them as UTF-8.") from error
     sentences = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in numbered_lines(path, hashlib.sha256(), "targets"):
         spans = word_spans(line)
         words = [
             Word(line[a:b], "", "", None, "", line[b : b + 1].isspace() or b == len(line)) for a, b in spans

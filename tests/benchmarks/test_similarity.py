@@ -142,10 +142,12 @@ def test_bad_bytes_and_absent_files(tmp_path):
     path.write_bytes(b"text_a\ttext_b\tscore\nw5\t\xff\t1\n")
     with pytest.raises(InputError) as caught:
         open_benchmark(f"similarity:{path}", lens_of("bert"))
-    assert str(caught.value) == f"{path}, line 2: expected UTF-8, found byte 0xff. Convert the file to UTF-8."
+    assert str(caught.value) == (
+        f"{path}, line 2: expected UTF-8, found byte 0xff at position 4. Convert the file to UTF-8."
+    )
     with pytest.raises(InputError) as caught:
         open_benchmark(f"similarity:{tmp_path / 'x'}", lens_of("bert"))
-    assert str(caught.value) == f"Expected a file at {tmp_path / 'x'}, found nothing. Check the path."
+    assert str(caught.value) == f"Expected a text file at {tmp_path / 'x'}, found nothing. Check the path."
 
 
 def test_columns_by_name_and_by_number(tmp_path):

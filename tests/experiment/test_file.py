@@ -171,7 +171,7 @@ MODEL = '[model]\nname = "minilm"\n'
         ),
         (
             MODEL + '[view]\ntext = "a"\nout = "report.html"\n',
-            "Two sections of x.toml write to 'report.html'. Give one a name",
+            "has the name 'report.html', which is no name of a directory or is taken. Write a plain one.",
         ),
     ],
 )
@@ -211,5 +211,7 @@ def test_models_that_end_alike_have_directories_of_their_own(tmp_path):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(
+        InputError, match=r"Expected a TOML file at .*nowhere.toml, found nothing. Check the path."
+    ):
         read_experiment(tmp_path / "nowhere.toml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,7 +174,7 @@ def read_tags(lens: Lens, run: str | Path | None) -> dict[Head, tuple[str, ...]]
     if tags is None:
         raise RunError(
             f"Expected the --out of a headlens classify; {run} has no tags.csv.",
-            f"Type first: headlens classify MODEL --out {run}",
+            f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
         )
     return {head: tuple(mine) for head, mine in tags.items()}
 

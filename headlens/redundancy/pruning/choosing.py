@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 
 from headlens.errors import InputError
@@ -33,9 +34,10 @@ def least_important(lens: Lens, run: str | Path, keep: float) -> tuple[Head, ...
         )
     worth = read_marks([run], lens).importance
     if worth is None:
+        model = shlex.quote(lens.source.name) if lens.source else "MODEL"
         raise InputError(
             f"{run} says nothing about the importance of heads.",
-            f"Type first: headlens ablate {lens.source.name if lens.source else 'MODEL'} --out RUN",
+            f"Type first: headlens ablate {model} --out RUN",
         )
     known = [head for head in heads if not math.isnan(worth.get(head, math.nan))]
     n_gone = len(heads) - math.floor(keep * len(heads) + 0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from headlens.loading import Source
 from headlens.redundancy.pruning.card import card
 from headlens.redundancy.pruning.forms import Pruned
 from headlens.redundancy.pruning.stored import stored_dtype
+from headlens.regular import load_json
 from headlens.tables import write_text
 
 SMALL = 2**20  # bytes: files that go along as they are; larger ones are weights in another format
@@ -120,7 +120,7 @@ def _copy_files(source: Source | None, out: Path) -> None:
 def _modules(place: Path) -> set[str]:
     """Directories of the modules that sentence-transformers runs after the model."""
     try:
-        told = json.loads((place / "modules.json").read_text("utf-8"))
+        told = load_json(place / "modules.json")
         return {Path(one["path"]).parts[0] for one in told if one["path"]}
     except (OSError, ValueError, LookupError, TypeError):
         return set()

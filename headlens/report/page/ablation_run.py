@@ -103,7 +103,9 @@ def read_ablation(path: Path, run: Mapping[str, Any]) -> Ablation:
         what += "." if table.empty else f" values of {table['metric'].iloc[0]} are better."
         raise RunError(what, "Type the same headlens ablate again: what was measured is kept.")
     metric = str(table["metric"].iloc[0])
-    bad = table.loc[~table["removed"].str.fullmatch(r"|(\w+\.\d+\.\d+)( \w+\.\d+\.\d+)*"), "removed"]
+    bad = table.loc[
+        ~table["removed"].str.fullmatch(r"|(\w+\.\d{1,9}\.\d{1,9})( \w+\.\d{1,9}\.\d{1,9})*"), "removed"
+    ]
     if len(bad):
         raise RunError(
             f"Expected heads such as encoder.2.8 in the column removed of {path / 'ablation.csv'}; found "

@@ -99,8 +99,8 @@ def unmeasured(scores: pd.DataFrame, run: Mapping[str, Any]) -> list[str]:
     if len(few):
         found.append(f"Scored but not tested, with fewer than {least} decisions: {_listed(list(few))}.")
     for unit, facts in at(run, "inputs", default={}).items():
-        for reason, count in at(facts, "left_out", default={}).items():
-            found.append(f"{unit}: {count:,} left out ({reason}).")
+        for reason in at(facts, "left_out", default={}):
+            found.append(f"{unit}: {at(facts, 'left_out', reason, default=0):,} left out ({reason}).")
     if count := at(run, "inputs", "windows", "mentions", "without an antecedent in their window", default=0):
         found.append(f"{counted(count, 'mention')} had no earlier mention to find, and count nowhere.")
     return [visible(text) for text in found]
@@ -108,10 +108,9 @@ def unmeasured(scores: pd.DataFrame, run: Mapping[str, Any]) -> list[str]:
 
 def _read(run: Mapping[str, Any], n_heads: int) -> str:
     corpus = at(run, "corpus", default={})
-    sizes = [
-        counted(corpus[name], name[:-1]) for name in ("documents", "sentences", "words") if corpus.get(name)
-    ]
-    read = f" on {', '.join(map(str, corpus.get('files', ())))}: {', '.join(sizes)}" if sizes else ""
+    counts = {name: at(corpus, name, default=0) for name in ("documents", "sentences", "words")}
+    sizes = [counted(count, name[:-1]) for name, count in counts.items() if count]
+    read = f" on {', '.join(map(str, at(corpus, 'files', default=())))}: {', '.join(sizes)}" if sizes else ""
     architecture = at(run, "model", "architecture", default="the model")
     return visible(f"{counted(n_heads, 'head')} of {architecture} were scored{read}.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
+import shlex
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,11 @@ from typing import Any
 import pandas as pd
 
 from headlens.errors import RunError
+from headlens.regular import is_directory, is_there, load_json, open_regular
+from headlens.tables import read_csv
 
 AGAIN = "Make the run again."
+_KINDS = (Mapping, str, int | float, list | tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class File:
             RunError: it cannot be read.
         """
         try:
-            return cls(path.name, path.read_bytes())
+            with open_regular(path) as file:
+                return cls(path.name, file.read())
         except OSError as error:
             raise RunError(f"{path} cannot be read: {error.strerror}.", AGAIN) from error
 
@@ -73,11 +77,11 @@ def read_run(path: Path, known: Sequence[str]) -> dict[str, Any]:
         RunError: it is not there, broken, or of another command.
     """
     wanted = f"a finished run of headlens {', '.join(known[:-1])} or {known[-1]}"
-    if not path.is_dir():
+    if not is_directory(path):
         raise RunError(f"Expected the directory of {wanted}; there is no directory {path}.", _remedy(known))
-    if not (path / "run.json").is_file():
+    if not is_there(path / "run.json"):
         inside = sorted(str(file.parent) for file in path.glob("*/run.json"))
-        remedy = f"Give the runs inside it: {' '.join(inside)}" if inside else _remedy(known)
+        remedy = f"Give the runs inside it: {shlex.join(inside)}" if inside else _remedy(known)
         raise RunError(f"Expected {wanted}; {path} has no run.json.", remedy)
     run = read_json(path / "run.json")
     command = run.get("command") if isinstance(run, dict) else None
@@ -99,8 +103,8 @@ def read_json(file: Path) -> Any:
         RunError: it cannot be read.
     """
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return load_json(file)
+    except (OSError, ValueError) as error:
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
 
 
@@ -118,21 +122,14 @@ def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.Da
     Raises:
         RunError: it is not there, broken, or lacks a column.
     """
-    if not file.is_file():
+    if not is_there(file):
         raise RunError(f"Expected {file.name} in {file.parent}; it is not there.", AGAIN)
     try:
-        table = pd.read_csv(file, dtype=dict.fromkeys(text, str), keep_default_na=False, na_values=[""])
-        missing = [name for name in columns if name not in table]
-        if not missing:
-            table = table[list(columns)].fillna(dict.fromkeys(text, ""))
-            for name in columns:
-                if name not in text:
-                    table[name] = pd.to_numeric(table[name])
+        return read_csv(file, columns, text)
+    except LookupError as error:
+        raise RunError(f"{file} has no column {error.args[0]}.", AGAIN) from error
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
-    if missing:
-        raise RunError(f"{file} has no column {missing[0]}.", AGAIN)
-    return table
 
 
 def at(run: Mapping[str, Any], *path: str, default: Any = None) -> Any:
@@ -141,15 +138,24 @@ def at(run: Mapping[str, Any], *path: str, default: Any = None) -> Any:
     Args:
         run: what it says.
         path: names, from the outside in.
-        default: what is found where it says nothing.
+        default: what is found where it says nothing; what it says must be of the same kind, a list or tuple,
+            a number, text, ... None takes any.
 
     Returns:
         What it says there.
+
+    Raises:
+        RunError: it says something of another kind.
     """
     found: Any = run
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
-    return default if found is None else found
+    if found is None or default is None:
+        return default if found is None else found
+    kind = next(kind for kind in _KINDS if isinstance(default, kind))
+    if not isinstance(found, kind) or isinstance(found, bool) or found != found:  # NaN is no number
+        raise RunError(f"run.json has {'.'.join(path)} = {found!r}, which headlens never writes.", AGAIN)
+    return found
 
 
 def _remedy(known: Sequence[str]) -> str:

@@ -118,6 +118,6 @@ def _unmeasured(run: Mapping[str, Any]) -> list[str]:
         "Heads that look at the same can write different things, and the other way round: see both numbers.",
     ]
     for unit, facts in at(run, "inputs", default={}).items():
-        for reason, count in at(facts, "left_out", default={}).items():
-            found.append(f"{unit}: {count:,} left out ({reason}).")
+        for reason in at(facts, "left_out", default={}):
+            found.append(f"{unit}: {at(facts, 'left_out', reason, default=0):,} left out ({reason}).")
     return [visible(text) for text in found]

@@ -11,10 +11,12 @@ from typing import Any
 from markupsafe import Markup
 
 import headlens
+from headlens.errors import RunError
 from headlens.examples import FILE as EXAMPLES
+from headlens.regular import is_there
 from headlens.report import bundle
 from headlens.report.definitions import COLUMNS, tag_definition
-from headlens.report.page.files import File, read_json, read_run
+from headlens.report.page.files import AGAIN, File, read_json, read_run
 from headlens.report.page.inline import inline_svg
 from headlens.report.page.kinds import KINDS
 from headlens.report.page.parts import Section
@@ -122,8 +124,17 @@ def _read(path: Path, place: Place) -> Run:
         [File.read(path / name) for name in (*section.files, "run.json")],
         visible(str(record.get("arguments") or "")),
         "\n".join(map(_shown, json.dumps(record, indent=2, ensure_ascii=False).split("\n"))),
-        as_json(read_json(examples)) if examples.is_file() else "",
+        _examples(examples),
     )
+
+
+def _examples(file: Path) -> str:
+    if not is_there(file):
+        return ""
+    try:
+        return as_json(read_json(file))
+    except ValueError as error:  # a number that JSON does not have
+        raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
 
 
 def _shown(line: str) -> str:
