@@ -40,7 +40,7 @@ class Finished:
     def model(self) -> str:
         """The model's name, without its folders; empty if the run does not say."""
         model = self.run.get("model")
-        return Path(model.get("name") or "").name if isinstance(model, dict) else ""
+        return Path(str(model.get("name") or "")).name if isinstance(model, dict) else ""
 
     @property
     def heads(self) -> list[tuple[str, int, int]]:

@@ -19,8 +19,9 @@ import numpy as np
 import headlens
 from headlens.errors import RunError
 from headlens.lens import Lens
+from headlens.places import inner_folder
 from headlens.regular import load_json
-from headlens.tables import inner_folder, write_text
+from headlens.tables import write_text
 
 FOLDERS = ("figures", "units")  # of a run directory
 

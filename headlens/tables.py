@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -27,7 +28,9 @@ GATES = [*_HEAD, "open_closing", "open_opening", "role"]
 AGREEMENT = ["method_a", "method_b", "rho", "n"]
 
 _WHOLE = ("layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
+# where the comma is the decimal sign, spreadsheets take semicolons for the ends of cells, and quotes for text
+_FORMULA = re.compile(f"^[{_SIGNS}\t\r\n]|(?<=[;\t\n])[{_SIGNS}]")
 
 
 class HeadScores(pd.DataFrame):
@@ -68,8 +71,9 @@ class HeadScores(pd.DataFrame):
 def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = None) -> None:
     r"""Write a table: UTF-8, comma, header, empty cells for "not measured", the same bytes every time.
 
-    A text that a spreadsheet would run as a formula (it begins with one of ``= + - @``, tab or line end)
-    gets a quote mark in front. Line ends in a text are written as ``\n``.
+    What a spreadsheet would run as a formula (a text that begins with one of ``= + - @``, tab or line end, or
+    has such a sign behind a semicolon, tab or line end) gets a quote mark in front. Line ends in a text are
+    written as ``\n``.
 
     Args:
         frame: the table; its index is not written.
@@ -171,33 +175,11 @@ def write_bytes(content: bytes, path: Path) -> None:
         ) from error
 
 
-def inner_folder(out: Path, name: str) -> Path:
-    """Name a folder inside a run directory.
-
-    Args:
-        out: the run directory.
-        name: of the folder.
-
-    Returns:
-        Its path; it need not be there.
-
-    Raises:
-        RunError: it is a link: what is written or removed there would be so somewhere else.
-    """
-    folder = out / name
-    if folder.is_symlink():
-        raise RunError(
-            f"{folder} is a link, and headlens writes inside the run directory only.",
-            "Remove the link, or choose another --out.",
-        )
-    return folder
-
-
 def _harmless(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
-    quote = "'" if cell.startswith(_FORMULA) else ""
-    return quote + cell.replace("\r\n", "\n").replace("\r", "\n")  # a bare \r would begin a new row
+    lines = cell.replace("\r\n", "\n").replace("\r", "\n")  # a bare \r would begin a new row
+    return _FORMULA.sub(lambda found: f"'{found[0]}", lines)
 
 
 def _umask() -> int:

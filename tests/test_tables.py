@@ -79,7 +79,7 @@ def test_formulas_are_defused_in_text(tmp_path, sign, kind):
 
 def test_a_return_begins_no_row_of_its_own(tmp_path):
     frame = pd.DataFrame({"t": ["a\r=1+1", "b\r\nc"], "n": [1, 2]})
-    assert written(frame, tmp_path) == b't,n\n"a\n=1+1",1\n"b\nc",2\n'
+    assert written(frame, tmp_path) == b't,n\n"a\n\'=1+1",1\n"b\nc",2\n'
 
 
 def test_formulas_are_defused_in_headers_and_mixed_columns(tmp_path):

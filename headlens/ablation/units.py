@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from torch import nn
 
 from headlens.benchmarks.metrics import Array
 from headlens.errors import RunError
+from headlens.places import file_name, inner_folder
 from headlens.regular import load_json, open_regular
-from headlens.tables import inner_folder, write_bytes, write_text
-
-_PLAIN = re.compile(r"[\w +,-][\w .+,-]{0,99}", re.ASCII)  # names that every file system takes as they are
+from headlens.tables import write_bytes, write_text
 
 
 class Units:
@@ -122,21 +120,6 @@ class Units:
             RunError: it cannot be written.
         """
         write_text(json.dumps(facts), self._path(name, ".json"))
-
-
-def file_name(name: str) -> str:
-    """Name the file of a unit: its own name, or where that is no plain one (a tag can be anything) a digest.
-
-    Args:
-        name: of the unit.
-
-    Returns:
-        The name of a file, without an ending; other for every other name.
-    """
-    if _PLAIN.fullmatch(name):
-        return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return f"{re.sub(r'[^A-Za-z0-9 _-]+', '_', name)[:60]}.{digest}"
 
 
 def fingerprint(model: nn.Module, unread: Sequence[str] = ()) -> str:

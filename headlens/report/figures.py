@@ -16,8 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from headlens.places import file_name, inner_folder
 from headlens.report.fonts import drawing, text_size, text_style
-from headlens.tables import inner_folder, write_bytes
+from headlens.tables import write_bytes
 
 DPI = 200
 FEWEST = 12  # characters in a line
@@ -143,6 +144,6 @@ def save_drawn(figures: Iterable[tuple[str, Figure]], out: Path) -> list[Path]:
     folder = inner_folder(Path(out), "figures")
     for name, figure in figures:
         for ending in (".png", ".svg"):
-            paths.append(folder / f"{name}{ending}")
+            paths.append(folder / f"{file_name(name)}{ending}")
             write_bytes(figure_bytes(figure, ending), paths[-1])
     return paths

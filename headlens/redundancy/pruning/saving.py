@@ -11,10 +11,11 @@ from pathlib import Path
 from headlens.errors import RunError
 from headlens.lens import Lens
 from headlens.loading import Source
+from headlens.places import inner_folder
 from headlens.redundancy.pruning.card import card
 from headlens.redundancy.pruning.forms import Pruned
 from headlens.redundancy.pruning.stored import stored_dtype
-from headlens.regular import load_json
+from headlens.regular import is_there, load_json
 from headlens.tables import write_text
 
 SMALL = 2**20  # bytes: files that go along as they are; larger ones are weights in another format
@@ -31,7 +32,13 @@ def check_place(out: Path, lens: Lens | None = None) -> None:
     Raises:
         RunError: it holds other files, or the model's own.
     """
-    if out.is_dir() and any(out.iterdir()) and not (out / "run.json").is_file():
+    try:
+        full = any(out.iterdir())
+    except FileNotFoundError:
+        full = False
+    except OSError as error:  # a file, a loop of links, a name that is too long
+        raise _unwritable(out, error) from error
+    if full and not is_there(out / "run.json"):
         raise RunError(f"{out} is not empty, and no pruned model of headlens.", "Choose another --out.")
     if lens is not None and lens.source is not None and Path(lens.source.place).resolve() == out.resolve():
         raise RunError(f"{out} is the model that is pruned.", "Choose another --out.")
@@ -48,24 +55,38 @@ def staged(out: Path) -> Iterator[Path]:
         A new directory; on an exception it goes, and `out` is as it was.
 
     Raises:
-        RunError: it cannot be written.
+        RunError: it cannot be written, or a folder in it is a link.
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         place = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     except OSError as error:
-        raise RunError(f"{out} cannot be written: {error.strerror}.", "Choose another --out.") from error
+        raise _unwritable(out, error) from error
     try:
         yield place
-        out.mkdir(exist_ok=True)
-        for old in [*out.glob("*.safetensors"), *out.glob("*.safetensors.index.json")]:
-            old.unlink()  # of an earlier result, which may have had other files
-        for path in [path for path in sorted(place.rglob("*")) if path.is_file()]:
-            target = out / path.relative_to(place)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(target)
+        try:
+            _move(place, out)
+        except OSError as error:
+            raise _unwritable(out, error) from error
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _move(place: Path, out: Path) -> None:
+    out.mkdir(exist_ok=True)
+    for folder in [path for path in place.rglob("*") if path.is_dir()]:
+        inner_folder(out, str(folder.relative_to(place)))
+    for old in [*out.glob("*.safetensors"), *out.glob("*.safetensors.index.json")]:
+        old.unlink()  # of an earlier result, which may have had other files
+    for path in [path for path in sorted(place.rglob("*")) if path.is_file()]:
+        target = out / path.relative_to(place)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
+
+
+def _unwritable(out: Path, error: OSError | UnicodeError) -> RunError:
+    why = error.strerror if isinstance(error, OSError) else "its name is no text"
+    return RunError(f"{out} cannot be written: {why}.", "Choose another --out.")
 
 
 def save(lens: Lens, pruned: Pruned, out: Path) -> None:
@@ -93,8 +114,8 @@ def save(lens: Lens, pruned: Pruned, out: Path) -> None:
                 model.generation_config.save_pretrained(out)
         if lens.tokenizer is not None:
             lens.tokenizer.save_pretrained(out)
-    except OSError as error:
-        raise RunError(f"{out} cannot be written: {error.strerror}.", "Choose another --out.") from error
+    except (OSError, UnicodeError) as error:  # safetensors takes no name that is not UTF-8
+        raise _unwritable(out, error) from error
     write_text(card(lens, pruned, _old_card(lens.source)), out / "README.md")
 
 

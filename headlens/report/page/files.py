@@ -153,7 +153,10 @@ def at(run: Mapping[str, Any], *path: str, default: Any = None) -> Any:
     if found is None or default is None:
         return default if found is None else found
     kind = next(kind for kind in _KINDS if isinstance(default, kind))
-    if not isinstance(found, kind) or isinstance(found, bool) or found != found:  # NaN is no number
+    number = (
+        isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 2**63
+    )  # NaN is none
+    if not isinstance(found, kind) or (kind == int | float and not number):
         raise RunError(f"run.json has {'.'.join(path)} = {found!r}, which headlens never writes.", AGAIN)
     return found
 

@@ -71,7 +71,11 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
 
 def _stacks(run: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     told = at(run, "stacks", default={})
-    return {stack: facts for stack, facts in told.items() if isinstance(facts, Mapping)}
+    return {
+        stack: {name: at(facts, name, default=0) for name, fact in facts.items() if fact is not None}
+        for stack, facts in told.items()
+        if isinstance(facts, Mapping)
+    }
 
 
 def _pairs(distances: pd.DataFrame, several: bool, carried: bool) -> Table:
