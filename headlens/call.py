@@ -47,6 +47,8 @@ class AttentionCall:
             The heads' outputs before W_O, [batch, query, head, width].
         """
         mask = self.mask.dense(self.backend) if isinstance(self.mask, LazyMask) else self.mask
+        if isinstance(mask, Tensor):  # layers can be on several devices
+            mask = mask.to(self.query.device)
         interface = getattr(_home(self.module), "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
         function = interface.get_interface(self.backend, _eager(self.module))
         output, _ = function(self.module, self.query, self.key, self.value, mask, **self.options)
@@ -111,8 +113,7 @@ class AttentionCall:
     def _mask_of(self, start: int, stop: int, reach: int) -> tuple[Tensor, Tensor | None]:
         device = self.query.device
         if isinstance(self.mask, LazyMask):
-            visible, added = self.mask.block(start, stop, reach, self.query.dtype)
-            return visible.to(device), added.to(device)
+            return self.mask.block(start, stop, reach, self.query)
         if self.mask is None:
             shape = (self.query.shape[0], 1, stop - start, reach)
             return torch.ones(shape, dtype=torch.bool, device=device), None

@@ -10,9 +10,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headlens.devices import input_device
 from headlens.errors import ModelError
 
 N_TOKENS = 4
+REMEDIES = {
+    "Inference tensors": "Make the model outside torch.inference_mode().",
+    "meta tensor": "Its code reads weights that --device-map keeps on disk: give it a --device.",
+}
+"""What to do, by what a model says when it does not run."""
 N_SOURCE = 5  # tokens of an encoder that feeds a decoder: other than N_TOKENS, so that cross-attention shows
 
 
@@ -47,7 +53,7 @@ def run(
         ModelError: it does not run on token ids.
     """
     config = model.config.get_text_config()
-    device = next(iter(model.parameters())).device
+    device = input_device(model)
     n_tokens, n_source = lengths
     try:
         inputs = {
@@ -62,12 +68,10 @@ def run(
             inputs["encoder_hidden_states"] = states
         return model(**inputs, **options)
     except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
-        made_there = "Inference tensors" in str(error)
+        known = next((why for why in REMEDIES if why in str(error)), "")
         raise ModelError(
             f"{type(model).__name__} does not run on a few token ids ({type(error).__name__}: {error}).",
-            "Make the model outside torch.inference_mode()."
-            if made_there
-            else "headlens serves text models of transformers.",
+            REMEDIES.get(known, "headlens serves text models of transformers."),
         ) from error
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headlens.devices import exactly
+
 
 @dataclass(frozen=True, eq=False)
 class Factored:
@@ -40,7 +42,7 @@ class Factored:
         Returns:
             Falling, [inner], in float64.
         """
-        tall, wide = self.left.double(), self.right.double()
+        tall, wide = exactly(self.left), exactly(self.right)
         # QR turns both factors into squares of the inner size, without changing singular values
         inner = torch.linalg.qr(tall).R @ torch.linalg.qr(wide.T).R.T
         values: Tensor = torch.linalg.svdvals(inner)
@@ -57,7 +59,7 @@ class Factored:
         """
         if self.shape[0] != self.shape[1]:
             raise ValueError(f"Only a square matrix has eigenvalues, this one has the shape {self.shape}.")
-        found: Tensor = torch.linalg.eigvals(self.right.double() @ self.left.double())
+        found: Tensor = torch.linalg.eigvals(exactly(self.right) @ exactly(self.left))
         return found[found.abs().argsort(descending=True, stable=True)]
 
     def copying_score(self) -> float:

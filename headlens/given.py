@@ -68,9 +68,11 @@ class Given:
             ids, mask = (self.inputs.get(f"{side}{name}") for name in ("input_ids", "attention_mask"))
             if not isinstance(ids, Tensor):
                 continue
+            rows = ids.cpu()
+            real = None if mask is None else mask[:, -ids.shape[1] :].cpu() != 0
             for row, digest in enumerate(digests):
-                own = ids[row] if mask is None else ids[row][mask[row, -ids.shape[1] :] != 0]
-                digest.update(own.cpu().numpy().tobytes() + b"|")
+                own = rows[row] if real is None else rows[row][real[row]]
+                digest.update(own.numpy().tobytes() + b"|")
         self.names[stack] = [digest.digest() for digest in digests]
         return self.names[stack]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,12 +25,8 @@ def trace_by_hooks(model: PreTrainedModel) -> list[Call]:
     Returns:
         Its attention calls in order; empty where the model returns no patterns.
     """
-    with _traced(model) as (patterns, owners, log):
-        calls = []
-        for pattern in patterns:
-            path, n_before = owners[id(pattern)]
-            calls.append(_note(model, path, pattern, log.linears[: n_before + 1]))
-        return calls
+    with _traced(model) as (patterns, log):
+        return [_note(model, made.path, made.pattern, log.linears[: made.n_before + 1]) for made in patterns]
 
 
 @contextmanager
@@ -42,23 +39,31 @@ def patterns_of_a_run(model: PreTrainedModel) -> Iterator[tuple[list[Tensor], Lo
     Yields:
         The patterns [1, head, query, key] in the order of `trace_by_hooks`, and the linear layers that ran.
     """
-    with _traced(model) as (patterns, _, log):
-        yield patterns, log
+    with _traced(model) as (patterns, log):
+        yield [made.pattern for made in patterns], log
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A tensor that may be a pattern, the innermost module that puts it out, and how many layers had run."""
+
+    pattern: Tensor
+    path: str
+    n_before: int
 
 
 @contextmanager
-def _traced(model: PreTrainedModel) -> Iterator[tuple[list[Tensor], dict[int, tuple[str, int]], Log]]:
-    """Patterns; by their ids the innermost module that puts each out and how many layers had run by then."""
-    owners: dict[int, tuple[str, int]] = {}
-    kept: list[Tensor] = []  # holds every tensor whose id is noted
+def _traced(model: PreTrainedModel) -> Iterator[tuple[list[_Made], Log]]:
+    """The patterns that a run returns, as they were where they were made."""
+    made: list[_Made] = []
     log = Log()
 
     def hook(path: str) -> Any:
         def note(_: nn.Module, __: Any, output: Any) -> None:
             for tensor in output if isinstance(output, tuple) else ():
-                if isinstance(tensor, Tensor) and tensor.ndim == 4 and id(tensor) not in owners:
-                    owners[id(tensor)] = path, len(log.linears)
-                    kept.append(tensor)
+                known = any(tensor is one.pattern for one in made)
+                if isinstance(tensor, Tensor) and tensor.ndim == 4 and not known:
+                    made.append(_Made(tensor, path, len(log.linears)))
 
         return note
 
@@ -69,7 +74,21 @@ def _traced(model: PreTrainedModel) -> Iterator[tuple[list[Tensor], dict[int, tu
         for path, module in model.named_modules():
             stack.callback(module.register_forward_hook(hook(path)).remove)
         outputs = run(model)
-        yield [pattern for pattern in _patterns(outputs) if id(pattern) in owners], owners, log
+        found: list[_Made] = []
+        for pattern in _patterns(outputs):
+            origin = _origin(pattern, [one for one in made if not any(one is other for other in found)])
+            if origin is not None:
+                found.append(origin)
+        yield found, log
+
+
+def _origin(pattern: Tensor, made: list[_Made]) -> _Made | None:
+    """Find a pattern where it was made: a model that is spread over devices returns copies of some."""
+    same = next((one for one in made if one.pattern is pattern), None)
+    if same is not None or pattern.device.type == "meta":
+        return same
+    alike = (one for one in made if one.pattern.shape == pattern.shape)
+    return next((one for one in alike if torch.equal(one.pattern.to(pattern.device), pattern)), None)
 
 
 def _patterns(outputs: Any) -> list[Tensor]:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from headlens.anatomy import Anatomy, examine
 from headlens.attention import Block, Edit, Observer, Seam
 from headlens.by_interface import InterfaceSeam
+from headlens.devices import input_device, moved
 from headlens.errors import SelectorError
 from headlens.fallback import HookSeam
 from headlens.heads import Head, Site
@@ -65,8 +66,8 @@ class Lens:
 
     @property
     def device(self) -> torch.device:
-        """Where the model's inputs go."""
-        return next(iter(self.model.parameters())).device
+        """Where the model's inputs go; layers can be elsewhere, see `load`."""
+        return input_device(self.model)
 
     def run(self, inputs: Mapping[str, Tensor]) -> Any:
         """Run the body of the model, without a task's head, for what its attention does.
@@ -80,7 +81,7 @@ class Lens:
         """
         body = self.model.base_model
         taken = inspect.signature(body.forward).parameters
-        return body(**{name: value.to(self.device) for name, value in inputs.items() if name in taken})
+        return body(**{name: moved(value, self.device) for name, value in inputs.items() if name in taken})
 
     def observe(
         self, observer: Observer, sites: Sequence[Site] | None = None, block_size: int | None = None
@@ -239,4 +240,4 @@ class Lens:
 
 
 def _to(value: Any, device: torch.device) -> Any:
-    return value.to(device) if isinstance(value, Tensor) else value
+    return moved(value, device) if isinstance(value, Tensor) else value

@@ -86,6 +86,7 @@ def norm_of(module: nn.Module, width: int, like: Tensor) -> Norm | None:
         )
     if plus is None or twice is None or minus is None or lifted is None or answer is None:
         return None
+    probe, other = probe.to(plus), other.to(plus)  # the module can be elsewhere than what it takes
     near = 1e-3 if torch.finfo(like.dtype).eps < 1e-5 else 0.05
     size = (plus - minus).norm() / 2
     if not size > 0 or (twice - plus).norm() > near * size:
@@ -196,4 +197,4 @@ def _above(model: nn.Module, path: str) -> list[nn.Module]:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(torch.equal(one, other))
+    return one.shape == other.shape and bool(torch.equal(one, other.to(one.device)))

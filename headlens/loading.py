@@ -31,6 +31,9 @@ DTYPES: Mapping[str, torch.dtype] = {
     name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")
 }
 
+DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+DeviceMap = str | Mapping[str, int | str]
+
 
 def read_config(source: Source) -> PreTrainedConfig:
     """Read a model's config, without its weights.
@@ -86,13 +89,16 @@ class Loaded:
     missing: tuple[str, ...] = ()
 
 
-def load_model(source: Source, dtype: str = "float32", device: str = "auto") -> Loaded:
+def load_model(
+    source: Source, dtype: str = "float32", device: str = "auto", device_map: DeviceMap | None = None
+) -> Loaded:
     """Load a model with its tokenizer.
 
     Args:
         source: where from.
         dtype: "float32" (default, also for checkpoints stored in half precision), "bfloat16", ...
         device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        device_map: spreads the model over devices instead, see `check_device_map`.
 
     Returns:
         The model in eval mode, its tokenizer, and which of its weights the checkpoint lacks.
@@ -100,8 +106,11 @@ def load_model(source: Source, dtype: str = "float32", device: str = "auto") -> 
     Raises:
         ModelError: it cannot be loaded; the message says why.
     """
-    chosen = pick_device(device)
+    check_device_map(device_map, device)
+    chosen = pick_device(device) if device_map is None else None
     options = {**source.options, "dtype": DTYPES[dtype], "output_loading_info": True}
+    if device_map is not None:
+        options["device_map"] = device_map
     kind: Any
     if source.place.endswith(".json"):
         raise ModelError(
@@ -114,6 +123,8 @@ def load_model(source: Source, dtype: str = "float32", device: str = "auto") -> 
         kind = model_class(read_config(source))
         options["use_safetensors"] = True  # a pickled checkpoint could run code
     compact = read_compact(source.place)
+    if compact is not None and device_map is not None:
+        raise ModelError(f"{source.name!r} is compact, and goes to one device.", "Leave --device-map out.")
     try:
         if compact is not None:
             model, info = _load_compact(compact, kind, source, DTYPES[dtype]), {}
@@ -127,7 +138,9 @@ def load_model(source: Source, dtype: str = "float32", device: str = "auto") -> 
     if "gguf_file" in options:
         _forget_quantisation(model)
     missing = {*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))}
-    model.eval().to(chosen)
+    model.eval()
+    if chosen is not None:
+        model.to(chosen)
     return Loaded(model, load_tokenizer(source), pinned(source), tuple(sorted(missing)))
 
 
@@ -195,6 +208,31 @@ def pick_device(device: str) -> torch.device:
         remedy = "Type --device cpu, or leave it out."
         raise ModelError(f"This machine has no device {device!r}.", remedy) from error
     return chosen
+
+
+def check_device_map(device_map: DeviceMap | None, device: str = "auto") -> None:
+    """Refuse a map that nobody can follow.
+
+    Args:
+        device_map: "auto", "balanced", "balanced_low_0" or "sequential", which `accelerate` follows: GPUs
+            first, then the CPU, then disk; or devices by the names of modules; None for one device.
+        device: what else was said about the device.
+
+    Raises:
+        ModelError: there is no such map, `accelerate` is not installed, or a device is chosen as well.
+    """
+    if device_map is None:
+        return
+    if device != "auto":
+        raise ModelError("A device map places the model, and so does a device.", "Give one of the two.")
+    if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
+        known = ", ".join(DEVICE_MAPS)
+        raise ModelError(f"There is no device map {device_map!r}.", f"Choose one of: {known}.")
+    if importlib.util.find_spec("accelerate") is None:
+        raise ModelError(
+            "Spreading a model over devices needs the package accelerate, which is not installed.",
+            "Type: pip install 'headlens[accelerate]'",
+        )
 
 
 def _need_gguf() -> None:

@@ -25,7 +25,7 @@ class LazyMask:
         self._arguments = arguments
         self._dense: dict[str, Tensor | None] = {}
         self._reach: dict[tuple[int, int], int] = {}
-        self._blocks: dict[tuple[int, int, int, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self._blocks: dict[tuple[int, int, int, torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
         self._kept = 0
         self.n_keys: int = int(arguments["kv_length"])
 
@@ -44,22 +44,23 @@ class LazyMask:
             self._dense[backend] = make(**self._arguments)
         return self._dense[backend]
 
-    def block(self, start: int, stop: int, n_keys: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def block(self, start: int, stop: int, n_keys: int, query: Tensor) -> tuple[Tensor, Tensor]:
         """Make the mask of one block; small ones are kept, since all layers share them.
 
         Args:
             start: first query of the block.
             stop: one past its last query.
             n_keys: how many leading keys to look at.
-            dtype: dtype of the logits.
+            query: what the mask is for: it is made in the type of the query, on its device.
 
         Returns:
             Which keys each query may see [batch, 1, stop - start, n_keys]: `visible`, and as `additive`.
         """
-        name = (start, stop, n_keys, dtype)
+        dtype = query.dtype
+        name = (start, stop, n_keys, dtype, query.device)
         if name in self._blocks:
             return self._blocks[name]
-        visible = self.visible(start, stop, n_keys)
+        visible = self.visible(start, stop, n_keys).to(query.device)
         made = visible, additive(visible, dtype)
         if self._kept + visible.numel() <= KEPT:
             self._kept += visible.numel()
@@ -106,9 +107,11 @@ class LazyMask:
             return self.n_keys
         if (start, stop) not in self._reach:
             seen = self.visible(start, stop)
-            blind = bool((~seen.any(-1)).any())
-            columns = seen.any(dim=2).any(dim=1).any(dim=0).nonzero()  # [key] that some query sees
-            self._reach[start, stop] = self.n_keys if blind else int(columns[-1]) + 1
+            blind = (~seen.any(-1)).any()
+            columns = seen.any(dim=2).any(dim=1).any(dim=0)  # [key] that some query sees
+            behind = columns * torch.arange(1, self.n_keys + 1, device=seen.device)
+            # one number, since each that is asked for waits for the device
+            self._reach[start, stop] = int(torch.where(blind, self.n_keys, behind.amax()))
         return self._reach[start, stop]
 
     def seen_by(self, query: int, first: int, n_keys: int) -> Tensor:

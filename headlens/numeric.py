@@ -7,19 +7,23 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from headlens.devices import Carrier
 from headlens.errors import ModelError
 from headlens.heads import Head, Site
 
 REMEDY = "Try --dtype float32 (float16 overflows easily), or another checkpoint."
 
 
-def check_numbers(site: Site, weights: Tensor, rows: Tensor | None = None) -> None:
+def check_numbers(
+    site: Site, weights: Tensor, rows: Tensor | None = None, carrier: Carrier | None = None
+) -> None:
     """Refuse attention that is not a number.
 
     Args:
         site: where it was seen.
         weights: of all heads of the site, [input, head, query, key].
         rows: which queries count, bool [input, query]; all by default.
+        carrier: brings the answer; without one it is waited for.
 
     Raises:
         ModelError: some weight of a query that counts is NaN; it names the first head with one.
@@ -27,7 +31,13 @@ def check_numbers(site: Site, weights: Tensor, rows: Tensor | None = None) -> No
     broken = torch.isnan(weights.sum(-1))  # [input, head, query]: a NaN makes its row's sum one
     if rows is not None:
         broken = broken & rows[:, None]
-    heads = broken.any(-1).any(0)
+    carrier, waits = carrier or Carrier(), carrier is None
+    carrier.bring(broken.any(-1).any(0), lambda heads: _refuse(site, heads))
+    if waits:
+        carrier.arrive()
+
+
+def _refuse(site: Site, heads: Tensor) -> None:
     if bool(heads.any()):
         raise not_numbers(Head(site.stack, site.layer, int(heads.int().argmax())))
 

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from headlens.errors import ModelError
 from headlens.lens import Lens
-from headlens.loading import find, load_model
+from headlens.loading import DeviceMap, check_device_map, find, load_model
 
 
 def load(
@@ -16,6 +16,7 @@ def load(
     tokenizer: Any = None,
     *,
     device: str = "auto",
+    device_map: DeviceMap | None = None,
     dtype: str = "float32",
     revision: str | None = None,
     trust_remote_code: bool = False,
@@ -27,6 +28,9 @@ def load(
         model: ``minilm``, a local directory, a .gguf file or a hub id; or a model of `transformers`.
         tokenizer: for a model that is given as such.
         device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        device_map: for a model that is too large for one device: "auto" (or "balanced", "balanced_low_0",
+            "sequential", or devices by the names of modules) spreads it over several, and over memory and
+            disk where these do not suffice.
         dtype: "float32" by default, whatever the checkpoint is stored in.
         revision: branch, tag or commit on the hub.
         trust_remote_code: whether code that comes with a checkpoint may run.
@@ -45,7 +49,8 @@ def load(
             f"Expected a model of transformers or a name, found {type(model).__name__}.",
             "Give the transformers model itself: of a PEFT model, model.base_model.model.",
         )
-    loaded = load_model(find(model, revision, trust_remote_code), dtype, device)
+    check_device_map(device_map, device)  # before a large model is fetched
+    loaded = load_model(find(model, revision, trust_remote_code), dtype, device, device_map)
     lens = Lens(loaded.model, tokenizer or loaded.tokenizer, loaded.source, loaded.missing)
     lacking = body_weights(lens)
     if lacking and not allow_random_weights:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from headlens.offloaded import in_memory
+
 
 def input_axis(layer: nn.Module) -> int | None:
     """Tell along which axis of its weights a linear layer's inputs lie.
@@ -37,8 +39,9 @@ def output_matrix(layer: nn.Module) -> Tensor | None:
         [inputs, outputs]; of W_O the rows of one head stand together. None where the layer does something
         else with its weights (quantised, adapted).
     """
-    axis = input_axis(layer)
-    weight: Any = getattr(layer, "weight", None)
+    with in_memory(layer):
+        weight: Any = getattr(layer, "weight", None)
+        axis = input_axis(layer)
     return None if axis is None else _turned(weight, axis)
 
 

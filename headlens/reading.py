@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from headlens.attention import Block
+from headlens.devices import Carrier
 from headlens.heads import Site
 from headlens.lens import Lens
 from headlens.numeric import check_numbers
@@ -39,6 +41,7 @@ class Reader:
         self._through = through
         self._tallies: dict[Scorer, Tally] = {}
         self._words: dict[Site, Tensor] = {}
+        self._carrier = Carrier()
 
     @property
     def tallies(self) -> list[Tally]:
@@ -70,24 +73,27 @@ class Reader:
                 self.begin(batch)
                 with torch.inference_mode():
                     lens.run(batch.inputs)
+                    self.end()
                 if progress is not None:
                     progress(len(batch.items))
 
     def begin(self, batch: Batch) -> None:
         """Make ready for a batch: count its decisions, where they are the same for every site."""
         self._words.clear()
+        self._carrier.forget()
         for scorer in self._scorers:
             gold = scorer.gold(batch)
             if scorer not in self._tallies:
                 self._tallies[scorer] = Tally.empty(scorer, self._sites, self._n_units, gold is not None)
             if gold is not None:
-                self._tallies[scorer].add_shared(batch, gold)
+                self._tallies[scorer].add_shared(batch, gold, self._carrier)
 
     def see(self, site: Site, block: Block, batch: Batch) -> None:
         """Show a block of one site to the scorers."""
+        block = _precise(block)
         block = block if self._through is None else self._through(site, block)
         tokens = TokenView(site, block, batch)
-        check_numbers(site, block.pattern, tokens.counted)
+        check_numbers(site, block.pattern, tokens.counted, self._carrier)
         words = None
         if any(scorer.level == "words" for scorer in self._scorers):
             self._gather(site, block, batch)
@@ -95,9 +101,13 @@ class Reader:
                 words = WordView(site, self._take(site, batch), batch)
         for scorer in self._scorers:
             if scorer.level == "tokens":
-                self._tallies[scorer].add(site, batch, scorer(tokens))
+                self._tallies[scorer].add(site, batch, scorer(tokens), self._carrier)
             elif words is not None:
-                self._tallies[scorer].add(site, batch, scorer(words))
+                self._tallies[scorer].add(site, batch, scorer(words), self._carrier)
+
+    def end(self) -> None:
+        """Bring what a device still holds of the batch, now that all its blocks were shown."""
+        self._carrier.arrive()
 
     def _gather(self, site: Site, block: Block, batch: Batch) -> None:
         """Add a block to the word-to-word sums of its site: the only thing kept between blocks.
@@ -107,7 +117,7 @@ class Reader:
         pattern = block.pattern.float()  # [input, head, query, key]
         n_inputs, n_heads, n_queries, n_keys = pattern.shape
         n = batch.n_words + 1
-        owners = batch.owners.to(pattern.device)  # [input, token]
+        owners: Tensor = batch.on(pattern.device, "owners")  # [input, token]
         keys = owners[:, None, None, :n_keys].expand_as(pattern)
         to_words = pattern.new_zeros(n_inputs, n_heads, n_queries, n).scatter_add_(-1, keys, pattern)
         tops = n * torch.arange(n_inputs * n_heads, device=pattern.device).view(n_inputs, n_heads, 1)
@@ -120,4 +130,11 @@ class Reader:
         """Attention from word to word, [input, head, word, word]: sums over queries become means."""
         n = batch.n_words + 1
         sums = self._words.pop(site).view(len(batch.items), -1, n, n)[:, :, :-1, :-1]
-        return sums / batch.n_pieces.to(sums.device).clamp(min=1)[:, None, :, None]
+        pieces: Tensor = batch.on(sums.device, "n_pieces")  # [input, word]
+        return sums / pieces.clamp(min=1)[:, None, :, None]
+
+
+def _precise(block: Block) -> Block:
+    """The same block with weights in float32 where the model computes in half precision."""
+    half = block.pattern.dtype in (torch.float16, torch.bfloat16)
+    return replace(block, pattern=block.pattern.float()) if half else block

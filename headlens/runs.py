@@ -118,6 +118,7 @@ def record(
             "captured_by": "attention interface" if anatomy.by_interface else "forward hooks",
             "dtype": str(lens.model.dtype).removeprefix("torch."),
             "device": str(lens.device),
+            **_device_map(lens),
             "tokenizer": type(lens.tokenizer).__name__ if lens.tokenizer else None,
             "remote_code": bool(source and source.options.get("trust_remote_code")),
         },
@@ -127,6 +128,12 @@ def record(
         "wall_seconds": round(clock.seconds, 3),
         "peak_memory_mb": _peak_megabytes(),
     }
+
+
+def _device_map(lens: Lens) -> dict[str, Any]:
+    """Where the parts of a model are that is spread over devices."""
+    places = getattr(lens.model, "hf_device_map", None)
+    return {} if places is None else {"device_map": {name: str(place) for name, place in places.items()}}
 
 
 def record_without_model(command: str, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -225,6 +225,8 @@ def _show(lens: Lens, readers: Mapping[str, Reader], pairs: Sequence[Pair], bloc
     sites = [site for site in lens.anatomy.sites if site.stack in readers]
     with torch.inference_mode(), lens.observe(see, sites, block_size):
         lens.run({**source.inputs, **inputs})
+        for reader in readers.values():
+            reader.end()
 
 
 def _views(lens: Lens, pairs: Sequence[Pair]) -> tuple[Batch, dict[str, Tensor], dict[str, Batch]]:

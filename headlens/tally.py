@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headlens.devices import Carrier
 from headlens.heads import Head, Site
 from headlens.scorers.base import Counts, Gold, Scorer
 from headlens.text.batches import Batch
@@ -120,23 +122,30 @@ class Tally:
             return torch.zeros(len(self.heads), dtype=torch.long)
         return torch.tensor([i for i, site in enumerate(self.sites) for _ in range(site.n_heads)])
 
-    def add(self, site: Site, batch: Batch, counts: Counts) -> None:
-        """Add what one site's heads got right on a batch, or on a block of its queries."""
+    def add(self, site: Site, batch: Batch, counts: Counts, carrier: Carrier) -> None:
+        """Add what one site's heads got right on a batch, or on a block of its queries.
+
+        Args:
+            site: where.
+            batch: the inputs.
+            counts: on any device.
+            carrier: brings them to the CPU, where everything is added up in float64.
+        """
         first = sum(other.n_heads for other in self.sites[: self.sites.index(site)])
         heads = slice(first, first + site.n_heads)
-        self.score[:, :, heads].index_add_(0, batch.units, counts.score.cpu().double())
+        carrier.bring(counts.score, _adding(self.score[:, :, heads], batch))
         if counts.chance is not None:
-            self.chance[:, :, heads].index_add_(0, batch.units, counts.chance.cpu().double())
+            carrier.bring(counts.chance, _adding(self.chance[:, :, heads], batch))
         if counts.gold is not None:
-            self._add_gold(self.sites.index(site), batch, counts.gold)
+            self._add_gold(self.sites.index(site), batch, counts.gold, carrier)
 
-    def add_shared(self, batch: Batch, gold: Gold) -> None:
+    def add_shared(self, batch: Batch, gold: Gold, carrier: Carrier) -> None:
         """Add decisions and baselines that are the same at every site, once per batch."""
-        self._add_gold(0, batch, gold)
+        self._add_gold(0, batch, gold, carrier)
 
-    def _add_gold(self, site: int, batch: Batch, gold: Gold) -> None:
-        self.n[:, :, site].index_add_(0, batch.units, gold.n.cpu().double())
-        self.baseline[:, :, site].index_add_(0, batch.units, gold.baseline.cpu().double())
+    def _add_gold(self, site: int, batch: Batch, gold: Gold, carrier: Carrier) -> None:
+        carrier.bring(gold.n, _adding(self.n[:, :, site], batch))
+        carrier.bring(gold.baseline, _adding(self.baseline[:, :, site], batch))
 
     def summaries(self) -> list[Summary]:
         """Sum every measure up, against the baseline that does best on the other half of the units.
@@ -158,6 +167,11 @@ class Tally:
                 beaten = beaten / n.sum(0)[:, None]
             found.append(Summary(measure, self.score[:, index].numpy(), n, chosen, beaten))
         return found
+
+
+def _adding(sums: Tensor, batch: Batch) -> Callable[[Tensor], object]:
+    """What adds the counts of a batch's inputs to the sums of their units, [unit, ...]."""
+    return lambda counts: sums.index_add_(0, batch.units, counts.double())
 
 
 def cross_fit(baselines: Array) -> Array:

@@ -17,6 +17,7 @@ from headlens.heads import Head, Site
 from headlens.layout import Layout, Places, layouts
 from headlens.lens import Lens
 from headlens.linear_norm import Norm, as_read, norms_before
+from headlens.offloaded import weight_of
 from headlens.plain_layers import output_matrix
 from headlens.writing import Writing
 
@@ -152,10 +153,10 @@ def _facts(lens: Lens) -> tuple[dict[Site, Layout], dict[Site, Ends]]:
 
 def _ends(lens: Lens, found: dict[Site, Layout]) -> dict[Site, Ends]:
     writing = Writing.of(lens)
-    embedding = getattr(lens.model.get_input_embeddings(), "weight", None)
+    embedding = weight_of(lens.model.get_input_embeddings())
     if writing is None or embedding is None or embedding.shape[-1] != writing.unembedding.shape[-1]:
         return {}
-    embedding = as_read(lens, embedding.detach())
+    embedding = as_read(lens, embedding)
     before = norms_before(lens, [layout.value.layer for layout in found.values()])
     return {
         site: Ends(embedding, before.get(layout.value.layer), writing.norm, writing.unembedding)
@@ -167,8 +168,9 @@ def _ends(lens: Lens, found: dict[Site, Layout]) -> dict[Site, Ends]:
 def _slice(model: PreTrainedModel, places: Places, head: int) -> tuple[Tensor, Tensor | None]:
     rows = places.rows[head]
     matrix = _matrix(model, places.layer)
-    bias = getattr(model.get_submodule(places.layer), "bias", None)
-    return matrix[:, rows.to(matrix.device)], None if bias is None else _at_least_float32(bias)[rows]
+    bias = weight_of(model.get_submodule(places.layer), "bias")
+    rows = rows.to(matrix.device)
+    return matrix[:, rows], None if bias is None else _at_least_float32(bias)[rows]
 
 
 def _matrix(model: nn.Module, path: str) -> Tensor:
@@ -183,5 +185,4 @@ def _matrix(model: nn.Module, path: str) -> Tensor:
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach()
     return tensor if tensor.element_size() >= 4 else tensor.float()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from headlens.dryrun import run
 from headlens.heads import Site
 from headlens.lens import Lens
 from headlens.linear_norm import Norm, norm_of
+from headlens.offloaded import weight_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,7 @@ class Writing:
     unembedding: Tensor
     norm: Norm
     outputs: Mapping[Site, nn.Module]
+    _copies: dict[torch.device, Tensor] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, lens: Lens) -> Writing | None:
@@ -46,7 +48,10 @@ class Writing:
         """
         head: Any = lens.model.get_output_embeddings()  # type: ignore[no-untyped-call]
         module = _final_norm(lens, head) if isinstance(head, nn.Module) else None
-        norm = None if module is None else norm_of(module, head.weight.shape[-1], head.weight.detach())
+        weight = weight_of(head) if isinstance(head, nn.Module) else None
+        if module is None or weight is None:
+            return None
+        norm = norm_of(module, weight.shape[-1], weight)
         # an encoder that feeds a decoder writes to no logits
         silent = "encoder" if len(lens.anatomy.stacks) > 1 else None
         writers = [part for part in lens.anatomy.parts if part.site.stack != silent]
@@ -54,7 +59,7 @@ class Writing:
         if norm is None or not all(paths.values()):
             return None
         outputs = {site: lens.model.get_submodule(path) for site, path in paths.items()}
-        return cls(head.weight.detach().float(), norm, outputs)
+        return cls(weight.float(), norm, outputs)
 
     def raises(self, site: Site, held: Tensor, token: Tensor) -> Tensor:
         """Measure how much heads raise the logits of tokens by attending to one key alone.
@@ -69,18 +74,24 @@ class Writing:
             [input, head]. 0 for a head that writes nothing.
         """
         n_inputs, n_heads, width = held.shape
-        module = self.outputs[site]
+        module, unembedding = self.outputs[site], self._on(held.device)
         nothing = module(held.new_zeros(1, n_heads * width))
         raised = []
         for head in range(n_heads):
             alone = held.new_zeros(n_inputs, n_heads, width)
             alone[:, head] = held[:, head]
             written = (module(alone.flatten(1)) - nothing).float()  # [input, model width]
-            logits = self.norm.directed(written) @ self.unembedding.T  # [input, vocabulary]
+            logits = self.norm.directed(written) @ unembedding.T  # [input, vocabulary]
             logits = logits - logits.mean(-1, keepdim=True)
             largest = logits.abs().amax(-1).clamp(min=torch.finfo(logits.dtype).tiny)
             raised.append(logits.gather(1, token[:, None])[:, 0] / largest)
         return torch.stack(raised, dim=1)
+
+    def _on(self, device: torch.device) -> Tensor:
+        """The unembedding on a device: layers can be on several."""
+        if device not in self._copies:
+            self._copies[device] = self.unembedding.to(device)
+        return self._copies[device]
 
 
 def _final_norm(lens: Lens, head: nn.Module) -> nn.Module | None:
@@ -129,4 +140,4 @@ def _ancestors(path: str) -> list[str]:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(torch.equal(one, other))
+    return one.shape == other.shape and bool(torch.equal(one, other.to(one.device)))

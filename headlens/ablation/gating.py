@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headlens.attention import Edit
 from headlens.benchmarks.base import Differentiable
 from headlens.benchmarks.lots import Lot
+from headlens.devices import Carrier, moved
 from headlens.errors import ModelError
 from headlens.heads import Head, Site
 from headlens.lens import Lens
@@ -37,8 +38,9 @@ class RowGates:
         mine = self._places.get((site.stack, site.layer))
         if mine is None:
             return output
-        gate = torch.ones(output.shape[0], site.n_heads, dtype=_precise(output), device=output.device)
-        gate[:, mine[0]] = self._value
+        row = torch.ones(site.n_heads, dtype=_precise(output))
+        row[mine[0]] = self._value
+        gate = moved(row, output.device).repeat(output.shape[0], 1)  # [row, head]
         self._made[site] = gate.requires_grad_()
         return _times(output, gate[:, None, :, None])  # [row, query, head, width]
 
@@ -59,6 +61,7 @@ class RowGates:
         if not made:
             return found
         gradients = torch.autograd.grad(lot.losses.sum(), list(made.values()), allow_unused=True)
+        carrier = Carrier()
         for site, gradient in zip(made, gradients, strict=True):
             if gradient is None:
                 continue
@@ -68,8 +71,16 @@ class RowGates:
                     "Find importance by each, shapley or random instead.",
                 )
             numbers, columns = self._places[site.stack, site.layer]
-            found[:, columns] = gradient[:, numbers].cpu().double()
+            carrier.bring(gradient, _keeping(found, numbers, columns))
+        carrier.arrive()
         return found
+
+
+def _keeping(found: Tensor, numbers: list[int], columns: list[int]) -> Callable[[Tensor], object]:
+    def keep(gradient: Tensor) -> None:
+        found[:, columns] = gradient[:, numbers].double()
+
+    return keep
 
 
 def shared(heads: Sequence[Head], gates: Tensor) -> Edit:
@@ -83,12 +94,16 @@ def shared(heads: Sequence[Head], gates: Tensor) -> Edit:
         The edit, for `Lens.edit`.
     """
     places = _places(heads)
+    known: dict[tuple[Site, torch.device], tuple[Tensor, Tensor]] = {}
 
     def edit(site: Site, output: Tensor) -> Tensor:
         mine = places.get((site.stack, site.layer))
         if mine is None:
             return output
-        numbers, columns = (torch.tensor(x, device=output.device) for x in mine)
+        if (site, output.device) not in known:  # made once: each waits for its device
+            numbers, columns = map(torch.tensor, mine)
+            known[site, output.device] = moved(numbers, output.device), moved(columns, gates.device)
+        numbers, columns = known[site, output.device]
         ones = torch.ones(site.n_heads, dtype=_precise(output), device=output.device)
         factor = ones.index_put((numbers,), gates[columns].to(ones))
         return _times(output, factor[:, None])  # [head, width]
@@ -132,8 +147,11 @@ def loss_without(lens: Lens, benchmark: Differentiable, heads: Sequence[Head] = 
 
 @contextmanager
 def _frozen(model: nn.Module) -> Iterator[None]:
-    """Without gradients for weights a pass keeps less, and starts keeping at the first gate."""
-    learning = [weight for weight in model.parameters() if weight.requires_grad]
+    """Without gradients for weights a pass keeps less, and starts keeping at the first gate.
+
+    Weights that are not in memory are left alone: a pass makes other tensors of them.
+    """
+    learning = [weight for weight in model.parameters() if weight.requires_grad and not weight.is_meta]
     for weight in learning:
         weight.requires_grad_(False)
     try:

@@ -44,7 +44,15 @@ def mean(seam: Seam, reference: Reference | None) -> Replace:
         What makes the outputs, [head, width].
     """
     means = _needed(reference, "mean").means
-    return lambda site, heads, output: means[site][heads].to(output)
+    known: dict[tuple[Site, torch.device, torch.dtype], Tensor] = {}
+
+    def replace(site: Site, heads: list[int], output: Tensor) -> Tensor:
+        name = (site, output.device, output.dtype)
+        if name not in known:
+            known[name] = means[site][heads].to(output)
+        return known[name]
+
+    return replace
 
 
 def resample(seam: Seam, reference: Reference | None) -> Replace:
@@ -138,12 +146,17 @@ def edit_for(mode: str, heads: Sequence[Head], seam: Seam, reference: Reference 
     for head in heads:
         places[head.stack, head.layer].append(head.head)
 
+    indices: dict[tuple[str, int, torch.device], Tensor] = {}  # made once: each waits for its device
+
     def edit(site: Site, output: Tensor) -> Tensor:
         mine = places.get((site.stack, site.layer))
         if mine is None:
             return output
         new = replace(site, mine, output).expand(*output.shape[:2], -1, -1)  # [row, query, head, width]
-        return output.index_copy(2, torch.tensor(mine, device=output.device), new)
+        name = (site.stack, site.layer, output.device)
+        if name not in indices:
+            indices[name] = torch.tensor(mine, device=output.device)
+        return output.index_copy(2, indices[name], new)
 
     return edit
 

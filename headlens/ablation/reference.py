@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention import Seam
+from headlens.devices import exact
 from headlens.errors import InputError
 from headlens.given import Given
 from headlens.heads import Head, Site
@@ -103,8 +104,7 @@ def gather(seam: Seam, run: Callable[[], object], sites: Iterable[Site], seed: i
 
 def _summed(outputs: Tensor) -> Tensor:
     """Add up over tokens, [token, head, width] -> float64 [head, width] on the CPU."""
-    exact = torch.float32 if outputs.device.type == "mps" else torch.float64  # MPS has no float64
-    return outputs.to(exact).sum(dim=0).cpu().double()
+    return outputs.to(exact(outputs.device)).sum(dim=0).cpu().double()
 
 
 def of_texts(lens: Lens, texts: Sequence[str], heads: Sequence[Head], seed: int = 0) -> Reference:

@@ -19,6 +19,7 @@ from headlens.errors import ModelError
 from headlens.heads import Head, Site
 from headlens.lens import Lens
 from headlens.numeric import REMEDY, broken_parameter, check_numbers
+from headlens.offloaded import named_weights
 
 T = TypeVar("T")
 
@@ -173,7 +174,9 @@ class _Part:
 
     def _check_numbers(self) -> None:
         """Refuse a model that computes with NaN; a metric can be undefined for other reasons, too."""
-        if broken := broken_parameter(self.lens.model.named_parameters()):
+        trained = dict(self.lens.model.named_parameters(remove_duplicate=False))
+        weights = (pair for pair in named_weights(self.lens.model) if pair[0] in trained)
+        if broken := broken_parameter(weights):
             raise ModelError(f"The model's weight {broken} holds NaN or an infinite number.", REMEDY)
 
         def see(site: Site, block: Block) -> None:

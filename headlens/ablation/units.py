@@ -15,6 +15,7 @@ from torch import nn
 
 from headlens.benchmarks.metrics import Array
 from headlens.errors import RunError
+from headlens.offloaded import named_weights
 from headlens.places import file_name, inner_folder
 from headlens.regular import load_json, open_regular
 from headlens.tables import write_bytes, write_text
@@ -133,12 +134,12 @@ def fingerprint(model: nn.Module, unread: Sequence[str] = ()) -> str:
         Hex digest over names, types, shapes and bytes of its parameters and buffers.
     """
     digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
+    for name, tensor in named_weights(model):
         if name in unread:
             continue
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(memoryview(flat.view(torch.uint8).numpy()))
+        digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from headlens.devices import moved
 from headlens.errors import ModelError
 from headlens.lens import Lens
 
@@ -138,7 +139,7 @@ def padded(lens: Lens, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=_pad_id(lens))
     lengths = torch.tensor([len(row) for row in rows])
     mask = torch.arange(ids.shape[1]) < lengths[:, None]  # [input, token]
-    return {"input_ids": ids.to(lens.device), "attention_mask": mask.long().to(lens.device)}
+    return {"input_ids": moved(ids, lens.device), "attention_mask": moved(mask.long(), lens.device)}
 
 
 def _pad_id(lens: Lens) -> int:

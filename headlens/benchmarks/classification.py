@@ -21,6 +21,7 @@ from headlens.benchmarks.language_head import predicts_next
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.benchmarks.prediction import no_cache
+from headlens.devices import moved
 from headlens.lens import Lens
 from headlens.regular import file_sha256, from_home
 
@@ -138,7 +139,7 @@ class Classification:
         return below_chance(self.name, self.metrics[0].value(baseline), self.facts["classes"])
 
     def _losses(self, group: list[int], log_p: Tensor) -> Tensor:
-        gold = torch.tensor([self.gold[index] for index in group], device=log_p.device)
+        gold = moved(torch.tensor([self.gold[index] for index in group]), log_p.device)
         return -log_p.gather(1, gold[:, None])[:, 0]
 
     def _classified(self, lens: Lens) -> Iterator[tuple[list[int], Tensor]]:
@@ -164,5 +165,5 @@ def _inputs(lens: Lens, coded: Sequence[Coded]) -> dict[str, Tensor]:
     if coded[0].types and "token_type_ids" in takes:
         types = [torch.tensor(one.types) for one in coded]
         made = torch.nn.utils.rnn.pad_sequence(types, batch_first=True)
-        inputs["token_type_ids"] = made.to(lens.device)
+        inputs["token_type_ids"] = moved(made, lens.device)
     return inputs

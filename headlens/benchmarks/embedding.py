@@ -49,7 +49,7 @@ def embed_batch(lens: Lens, ids: Sequence[Sequence[int]]) -> Tensor:
     hidden = body(**inputs, **({} if seq2seq else no_cache(lens))).last_hidden_state  # [text, token, width]
     if hidden.dtype in (torch.float16, torch.bfloat16):
         hidden = hidden.float()
-    mask = inputs["attention_mask"]
+    mask = inputs["attention_mask"].to(hidden.device)
     hidden = hidden.masked_fill(mask[..., None] == 0, 0)
     mean: Tensor = hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True)
     return mean

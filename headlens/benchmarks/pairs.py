@@ -21,6 +21,7 @@ from headlens.benchmarks.metrics import Array, Metric, Ratio
 from headlens.benchmarks.prediction import predict, tokens_at_once
 from headlens.benchmarks.sentences import Sentence, context_token, encode
 from headlens.benchmarks.tables import Row
+from headlens.devices import moved
 from headlens.errors import InputError
 from headlens.lens import Lens
 from headlens.regular import file_sha256, from_home
@@ -181,7 +182,7 @@ class Pairs:
             if self.mask is None:
                 places -= 1  # what predicts a token stands before it
             else:
-                made["input_ids"][rows.to(lens.device), places.to(lens.device)] = self.mask
+                made["input_ids"][moved((rows, places), lens.device)] = self.mask
             return owners, owners[rows], predict(lens, made, rows, places, ids).loss
 
         for _, found in run_batches(lens, lengths, work, self.options.batch_size, tokens_at_once(lens)):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.blocks import replaced_forward
+from headlens.devices import moved
 from headlens.dryrun import run
 from headlens.errors import ModelError
 from headlens.lens import Lens
@@ -54,8 +55,8 @@ def predict(
     Returns:
         Losses, differentiable unless gradients are off.
     """
-    rows, places, gold = (x.to(lens.device) for x in (rows, places, gold))
     with _states(lens, inputs) as (states, logits_of):
+        rows, places, gold = moved((rows, places, gold), states.device)
         picked = states[rows, places]  # [position, width], or [position, vocabulary]
         step = max(1, LOGITS_AT_ONCE // lens.model.config.get_text_config().vocab_size)
         parts = [
@@ -73,6 +74,7 @@ def _score(logits: Tensor, gold: Tensor, right: bool) -> Predicted:
     rows = max(1, CACHED // logits.shape[-1]) if logits.device.type == "cpu" else len(logits)
     parts = [logits[start : start + rows] for start in range(0, len(logits), rows)]
     total = torch.cat([part.logsumexp(dim=-1) for part in parts])
+    gold = gold.to(logits.device)
     loss = total - logits.gather(-1, gold[:, None])[:, 0]
     return Predicted(loss, logits.argmax(dim=-1) == gold if right else None)
 

@@ -19,6 +19,7 @@ from headlens.benchmarks.labelled import Labelled, below_chance, encode, listed,
 from headlens.benchmarks.linear import Linear, fit, need_sklearn
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
+from headlens.devices import moved
 from headlens.errors import InputError
 from headlens.lens import Lens
 from headlens.regular import file_sha256, from_home
@@ -131,7 +132,7 @@ class Probe:
 
         def work(group: list[int]) -> Tensor:
             log_p = self.linear.log_probabilities(embed_batch(lens, [self.ids[index] for index in group]))
-            gold = torch.tensor([self.gold[index] for index in group], device=log_p.device)
+            gold = moved(torch.tensor([self.gold[index] for index in group]), log_p.device)
             return -log_p.gather(1, gold[:, None])[:, 0]
 
         for group, loss in run_batches(lens, list(map(len, self.ids)), work, self.options.batch_size):

@@ -26,6 +26,7 @@ class ModelOptions:
     """What the user said about how a model is loaded and run."""
 
     device: str
+    device_map: str | None
     dtype: str
     batch_size: int | None
     max_length: int | None
@@ -43,6 +44,7 @@ class ModelOptions:
         return headlens.load(
             model,
             device=self.device,
+            device_map=self.device_map,
             dtype=self.dtype,
             revision=self.revision,
             trust_remote_code=self.trust_remote_code,
@@ -52,6 +54,11 @@ class ModelOptions:
 
 _OPTIONS = [
     click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N|mps"),
+    click.option(
+        "--device-map",
+        type=click.Choice(["auto", "balanced", "balanced_low_0", "sequential"]),
+        help="Spread a model that is too large for one device over several, over memory and disk: auto, ...",
+    ),
     click.option(
         "--dtype",
         type=click.Choice(["float32", "bfloat16", "float16", "float64"]),
@@ -86,6 +93,10 @@ def model_options(function: F) -> F:
     @wraps(function)
     def command(*args: Any, **values: Any) -> Any:
         mine = {name: values.pop(name) for name in ModelOptions.__dataclass_fields__}
+        if mine["device_map"] is not None and mine["device"] != "auto":
+            raise click.UsageError(
+                "--device-map places the model, and so does --device: give one of the two."
+            )
         return function(*args, options=ModelOptions(**mine), **values)
 
     wrapped: Any = command

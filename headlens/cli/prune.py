@@ -59,6 +59,8 @@ def command(
     """
     if (heads is None) == (run is None):
         raise click.UsageError("Say which heads go: either --heads SEL, or --from RUN with --keep SHARE.")
+    if options.device_map is not None:
+        raise click.UsageError("A pruned model is saved from one device: leave --device-map out.")
     if (run is None) != (keep is None):
         raise click.UsageError("--from RUN and --keep SHARE go together, such as --from RUN --keep 0.75.")
     from headlens import runs

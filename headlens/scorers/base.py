@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headlens.attention import Block
+from headlens.devices import moved
 from headlens.heads import Site
 from headlens.lens import Lens
 from headlens.text.batches import Batch
@@ -101,7 +102,7 @@ class TokenView:
     @cached_property
     def counted(self) -> Tensor:
         """Which queries are no padding, bool [input, query]."""
-        return self.batch.real[:, self.block.start : self.block.stop].to(self.pattern.device)
+        return cast(Tensor, self.batch.on(self.pattern.device, "real"))[:, self.block.start : self.block.stop]
 
     @cached_property
     def visible(self) -> Tensor:
@@ -132,7 +133,7 @@ class TokenView:
 
     def keys(self, mask: Tensor) -> Tensor:
         """Cut what is known of all tokens down to the block's keys, [input, key]."""
-        return mask[:, : self.pattern.shape[-1]].to(self.pattern.device)
+        return moved(mask[:, : self.pattern.shape[-1]], self.pattern.device)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -9,16 +11,16 @@ from headlens.scorers.base import TokenView
 from headlens.text.batches import Batch
 
 
-def earlier_copies(batch: Batch) -> Tensor:
+def earlier_copies(view: TokenView) -> Tensor:
     """Find for every token the earlier tokens that are the same, special ones and padding aside.
 
     Args:
-        batch: the inputs.
+        view: a block of any site.
 
     Returns:
-        0 and 1, [input, token, earlier token].
+        0 and 1, [input, token, earlier token], on the block's device.
     """
-    return batch.once(_copies)
+    return cast(Tensor, view.batch.on(view.pattern.device, _copies))
 
 
 def _copies(batch: Batch) -> Tensor:
@@ -40,7 +42,7 @@ def share_on(view: TokenView, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         uniform weights would put there, [input].
     """
     block = view.block
-    targets = targets[:, block.start : block.stop, : view.pattern.shape[-1]].to(view.pattern)
+    targets = targets[:, block.start : block.stop, : view.pattern.shape[-1]].to(view.pattern.dtype)
     seen = (targets * view.visible).sum(-1)  # [input, query]
     counted = (seen > 0) & view.counted
     mass = torch.einsum("bhqk,bqk->bhq", view.pattern, targets)

@@ -43,9 +43,8 @@ class _Decisions:
         groups = torch.zeros(
             n_inputs, 1 + len(KINDS), values.shape[1], dtype=values.dtype, device=values.device
         )
-        inputs, kinds = self.inputs.to(values.device), self.kinds.to(values.device)
-        groups.index_put_((inputs, torch.zeros_like(kinds)), values, accumulate=True)
-        groups.index_put_((inputs, kinds + 1), values, accumulate=True)
+        groups.index_put_((self.inputs, torch.zeros_like(self.kinds)), values, accumulate=True)
+        groups.index_put_((self.inputs, self.kinds + 1), values, accumulate=True)
         return groups
 
 
@@ -81,15 +80,13 @@ class Coreference(Scorer):
 
     def __call__(self, view: WordView) -> Counts:
         """Score one site."""
-        found = view.batch.once(_decisions)
-        device = view.weights.device
-        rows = view.weights[found.inputs.to(device), :, found.heads.to(device)]  # [mention, head, word]
-        earlier = torch.arange(rows.shape[-1], device=device) < found.heads.to(device)[:, None]
-        antecedents = found.antecedents.to(device)
+        found = view.batch.on(view.weights.device, _decisions)
+        rows = view.weights[found.inputs, :, found.heads]  # [mention, head, word]
+        earlier = torch.arange(rows.shape[-1], device=rows.device) < found.heads[:, None]
         scores = []
-        for candidates in (found.candidates.to(device), earlier):
+        for candidates in (found.candidates, earlier):
             largest = unique_max(rows.masked_fill(~candidates[:, None], -1))  # [mention, head]
-            right = (rows == largest[..., None]) & (candidates & antecedents)[:, None]
+            right = (rows == largest[..., None]) & (candidates & found.antecedents)[:, None]
             right = right.any(-1)
             scores.append(found.by_measure(right.to(rows.dtype), len(view.batch.items)))
         return Counts(score=torch.cat(scores, dim=1))

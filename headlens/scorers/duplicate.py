@@ -28,5 +28,5 @@ class DuplicateToken(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        score, n, uniform = share_on(view, earlier_copies(view.batch))
+        score, n, uniform = share_on(view, earlier_copies(view))
         return Counts(score[:, None], Gold(n[:, None], uniform[:, None, None]))

@@ -61,7 +61,7 @@ class Induction(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        after = torch.nn.functional.pad(earlier_copies(view.batch), (1, -1))  # [input, token, token]
+        after = torch.nn.functional.pad(earlier_copies(view), (1, -1))  # [input, token, token]
         score, n, uniform = share_on(view, after)
         copied, counted = self._copying(view, score.shape[1])
         return Counts(
@@ -79,8 +79,7 @@ class Induction(Scorer):
         last = block.stop == block.n_queries  # then all keys are there
         if self.writing is None or view.site not in self.writing.outputs or block.values is None or not last:
             return raised, raised[:, 0]
-        ids = batch.inputs["input_ids"].to(view.pattern.device)
-        places = batch.once(_ordinary).to(ids.device)  # [input, COPIED]
+        ids, places = batch.on(view.pattern.device, _ordinary)
         values = block.values.repeat_interleave(n_heads // block.values.shape[1], dim=1)
         inputs = torch.arange(len(batch.items), device=ids.device)
         for place in places.T:
@@ -89,7 +88,8 @@ class Induction(Scorer):
         return raised, torch.full_like(raised[:, 0], COPIED)
 
 
-def _ordinary(batch: Batch) -> Tensor:
-    """Places of the first ordinary tokens of each input, [input, COPIED]."""
+def _ordinary(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Token ids [input, token], and places of the first ordinary tokens of each input, [input, COPIED]."""
     ordinary = batch.real & ~batch.special
-    return ordinary.int().argsort(dim=1, descending=True, stable=True)[:, :COPIED]
+    places = ordinary.int().argsort(dim=1, descending=True, stable=True)[:, :COPIED]
+    return batch.inputs["input_ids"], places

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from headlens.devices import moved
 from headlens.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
 from headlens.scorers.choice import unique_max
@@ -54,7 +55,7 @@ class Positional(Scorer):
     def _places(self, view: TokenView) -> tuple[Tensor, Tensor, Gold]:
         """The key at each offset [query, offset], where a query may see it [input, query, offset]; gold."""
         n_keys = view.pattern.shape[-1]
-        keys = view.queries[:, None] + torch.tensor(self.offsets, device=view.pattern.device)
+        keys = view.queries[:, None] + moved(torch.tensor(self.offsets), view.pattern.device)
         inside = (keys >= 0) & (keys < n_keys)
         keys = keys.clamp(0, n_keys - 1)
         seen = view.visible.gather(2, keys.expand(len(view.visible), -1, -1))

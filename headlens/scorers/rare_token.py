@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from headlens.devices import moved
 from headlens.errors import InputError
 from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView
 from headlens.scorers.choice import unique_argmax
@@ -89,7 +90,7 @@ class RareToken(Scorer):
         seen = view.visible * telling[:, None]  # [input, query, key]
         usual = (seen * ratio[:, None]).sum(-1).clamp(min=torch.finfo(ratio.dtype).tiny)
         share = (seen * rare[:, None]).sum(-1) / usual
-        asking = tokens[2][:, view.block.start : view.block.stop].to(seen.device)
+        asking = moved(tokens[2][:, view.block.start : view.block.stop], seen.device)
         return rare, ratio, telling, asking & seen.any(-1), share
 
     def _tokens(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

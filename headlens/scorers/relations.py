@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from headlens.errors import InputError
 from headlens.lens import Lens
+from headlens.offloaded import weight_of
 from headlens.scorers.base import Context
 from headlens.scorers.frequencies import table_rows
 
@@ -117,7 +118,9 @@ def neighbours(lens: Lens, words: Sequence[str]) -> NDArray[np.int64]:
         Pairs of places in `words`, ten for each word (fewer where there are fewer words), [pair, 2].
     """
     embeddings: Any = lens.model.get_input_embeddings()
-    table = embeddings.weight.detach().float().cpu()
+    weight = weight_of(embeddings)
+    assert weight is not None  # a text model looks its tokens up
+    table = weight.float().cpu()
     if not words:
         return np.zeros((0, 2), dtype=np.int64)
     coded = lens.tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]

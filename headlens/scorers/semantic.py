@@ -91,11 +91,9 @@ class Semantic(Scorer):
 
     def __call__(self, view: WordView) -> Counts:
         """Score one site."""
-        pairs = view.batch.once(self._pairs)
+        pairs = view.batch.on(view.weights.device, self._pairs)
         n_heads = view.weights.shape[1]
-        cells, columns = (
-            x.to(view.weights.device)[:, None].expand(-1, n_heads, -1) for x in (pairs.cells, pairs.columns)
-        )
+        cells, columns = (x[:, None].expand(-1, n_heads, -1) for x in (pairs.cells, pairs.columns))
         weights = view.weights.flatten(2).gather(2, cells)  # [input, head, entry]
         score = weights.new_zeros(*weights.shape[:2], len(self.measures) + 1)
         return Counts(score.scatter_add_(2, columns, weights)[..., :-1].transpose(1, 2))

@@ -80,8 +80,7 @@ class Syntactic(Scorer):
 
     def __call__(self, view: WordView) -> Counts:
         """Score one site."""
-        heads, relations = view.batch.once(self._tree)
-        heads, relations = heads.to(view.weights.device), relations.to(view.weights.device)
+        heads, relations = view.batch.on(view.weights.device, self._tree)
         others = view.weights.clone()
         others.diagonal(dim1=-2, dim2=-1).fill_(-1)  # a word does not choose itself
         popular = _popularity(heads)[:, None].expand(-1, others.shape[1], -1)  # [input, head, word]

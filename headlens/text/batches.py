@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from headlens.devices import moved
 from headlens.text.inputs import Item
 
 T = TypeVar("T")
@@ -54,6 +55,22 @@ class Batch:
         if make not in self._known:
             self._known[make] = make(self)
         return cast(T, self._known[make])
+
+    def on(self, device: torch.device, what: str | Callable[[Batch], T]) -> Any:
+        """Bring something of this batch to a device once, however many sites ask for it there.
+
+        Args:
+            device: where to.
+            what: the name of a property, or what makes it, see `once`.
+
+        Returns:
+            It, on the device.
+        """
+        key = (device, what)
+        if key not in self._known:
+            made = getattr(self, what) if isinstance(what, str) else self.once(what)
+            self._known[key] = moved(made, device)
+        return self._known[key]
 
     def known_of(self, visible: Tensor) -> dict[Any, Any]:
         """What was worked out of this batch and of what some queries may see; gone as soon as `visible` is.

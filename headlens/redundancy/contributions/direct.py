@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headlens.devices import exact
 from headlens.heads import Site
 from headlens.lens import Lens
 from headlens.linear_norm import Norm, norm_of
@@ -98,7 +99,7 @@ def _confined(gradient: Tensor, position: int) -> Tensor | None:
 @contextmanager
 def _weights_at_rest(model: nn.Module) -> Iterator[None]:
     """No gradients by weights while the block lasts: the graph begins at the leaves alone."""
-    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    moving = [one for one in model.parameters() if one.requires_grad and not one.is_meta]
     try:
         for parameter in moving:
             parameter.requires_grad_(False)
@@ -157,13 +158,14 @@ def _frozen_norms(model: nn.Module) -> Iterator[None]:
         taken = arguments[0] if arguments else None
         if not isinstance(taken, Tensor) or not isinstance(output, Tensor) or not taken.requires_grad:
             return None
+        taken = taken.to(output.device)
         if module not in known:
             known[module] = norm_of(module, taken.shape[-1], taken.detach())
         norm = known[module]
         if norm is None:
             return None
-        exact = torch.float32 if taken.device.type == "mps" else torch.float64
-        inverse = norm.inverse_scale(taken.detach().to(exact), output.detach().to(exact)).to(taken)
+        kind = exact(taken.device)
+        inverse = norm.inverse_scale(taken.detach().to(kind), output.detach().to(kind)).to(taken)
         linear = norm.directed(taken) * inverse
         return output.detach() + (linear - linear.detach())
 

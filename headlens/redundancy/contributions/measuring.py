@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headlens.devices import exact
 from headlens.errors import ModelError
 from headlens.heads import Site
 from headlens.lens import Lens
@@ -80,24 +81,24 @@ class _Pass:
 
     def measure(self, site: Site, output: Tensor) -> None:
         put_out = output.detach().reshape(-1, output.shape[-1])
-        exact = torch.float32 if put_out.device.type == "mps" else torch.float64
-        branch = put_out.to(exact)  # [token, model width]
+        kind = exact(put_out.device)
+        branch = put_out.to(kind)  # [token, model width]
         heads = self.heads.pop(site)  # [token, head, width]
         passing = self._passing(self.joints.get(site), put_out, branch)
         stream = self._stream(site)
-        whole = None if stream is None else stream.reshape(branch.shape).to(exact) + passing.put_out
+        whole = None if stream is None else stream.reshape(branch.shape).to(branch) + passing.put_out
         sums = Sums(branch, whole, self.position if reaches_logits(self.lens, site) else None)
         matrix, bias = self._writer(site, heads)
         slices = matrix.view(site.n_heads, site.head_width, -1)  # rows of one head together
         for number in range(site.n_heads):
-            own = heads[:, number].to(exact)
-            written = own @ slices[number].to(exact)
+            own = heads[:, number].to(kind)
+            written = own @ slices[number].to(kind)
             sums.add(written, passing.through(written), own.norm(dim=-1))
         offset = passing.offset
         has_bias = bias is not None or offset is not None
         if has_bias:
-            part = torch.zeros_like(branch) if bias is None else bias.to(exact).expand_as(branch)
-            added = passing.through(part) + (0 if offset is None else offset.to(exact))
+            part = torch.zeros_like(branch) if bias is None else bias.to(kind).expand_as(branch)
+            added = passing.through(part) + (0 if offset is None else offset.to(kind))
             sums.add(part, added, branch.new_full(branch.shape[:1], torch.nan))
         self._check(site, sums)
         self.parts[site] = Parts(sums.arrays(), has_bias, sums.at_position())

@@ -11,8 +11,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 
+from headlens.devices import input_device
 from headlens.dryrun import run
 from headlens.heads import Site
 from headlens.lens import Lens
@@ -127,7 +129,7 @@ class _Sketch:
         return tensor.detach().reshape(-1, width).cpu().double() @ self._maps[width]
 
 
-def _joint(model: nn.Module, log: _Log, number: int, eps: float) -> Joint | None:
+def _joint(model: PreTrainedModel, log: _Log, number: int, eps: float) -> Joint | None:
     """Find the joint of the number-th W_O."""
     mine = log.writes[number][1]
     start = log.writes[number - 1][1] if number else -1
@@ -170,7 +172,7 @@ def _stack(log: _Log, indices: list[int]) -> Tensor:
     return torch.stack([log.seen[index].marks for index in indices])
 
 
-def _behind_norms(model: nn.Module, log: _Log, mine: int, later: list[int]) -> list[tuple[str, Tensor]]:
+def _behind_norms(model: PreTrainedModel, log: _Log, mine: int, later: list[int]) -> list[tuple[str, Tensor]]:
     """Norms that take what W_O puts out: their paths and what they put out."""
     branch = log.seen[mine].marks
     takers = {
@@ -183,7 +185,7 @@ def _behind_norms(model: nn.Module, log: _Log, mine: int, later: list[int]) -> l
         place, marks = log.seen[index].place, log.seen[index].marks
         if not place.enters and (place.path, place.turn) in takers and not torch.equal(marks, branch):
             module = model.get_submodule(place.path)
-            like = next(iter(model.parameters())).detach()
+            like = torch.empty(0, dtype=model.dtype, device=input_device(model))
             if norm_of(module, log.seen[index].width, like) is not None:
                 found.append((place.path, marks))
     return found

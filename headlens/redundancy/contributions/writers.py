@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from headlens.errors import ModelError
 from headlens.heads import Site
 from headlens.lens import Lens
+from headlens.offloaded import weight_of
 from headlens.plain_layers import output_matrix
 
 Change = Callable[[Site, Tensor], "Tensor | None"]
@@ -84,9 +85,8 @@ def matrix_and_bias(module: nn.Module, n_inputs: int, like: Tensor) -> tuple[Ten
         The matrix [heads x width, model width], and the bias [model width], None where it has none.
     """
     matrix = output_matrix(module)
-    bias: Any = getattr(module, "bias", None)
     if matrix is not None:
-        return matrix, bias.detach() if isinstance(bias, Tensor) else None
+        return matrix, weight_of(module, "bias")
     nothing = module.forward(like.new_zeros(1, n_inputs))
     rows = torch.eye(n_inputs, dtype=like.dtype, device=like.device)
     chunks = [rows[start : start + CHUNK] for start in range(0, n_inputs, CHUNK)]

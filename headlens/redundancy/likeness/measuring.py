@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from headlens.attention import Block
+from headlens.devices import exact
 from headlens.heads import Head, Site
 from headlens.lens import Lens
 from headlens.limits import takes_positions
@@ -103,8 +104,9 @@ def _show(lens: Lens, batch: Batch, seen: Patterns, sample: Sample, block_size: 
     sites = list(sample.heads)
     with torch.inference_mode(), lens.observe(see, sites, block_size), lens.edit(note):
         lens.run(inputs)
+        sample.end()
 
 
 def _place(lens: Lens) -> torch.device:
     """Where patterns are compared: beside the model, but MPS has no float64."""
-    return torch.device("cpu") if lens.device.type == "mps" else lens.device
+    return lens.device if exact(lens.device) == torch.float64 else torch.device("cpu")

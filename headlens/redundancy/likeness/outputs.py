@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from headlens.devices import Carrier, moved
 from headlens.heads import Head, Site
 from headlens.lens import Lens
 from headlens.plain_layers import output_matrix
@@ -44,6 +46,7 @@ class Sample:
             site: torch.zeros(len(mine), self.n_tokens, site.head_width) for site, mine in heads.items()
         }
         """Of each site [head, token, width]."""
+        self._carrier = Carrier()
         self._here = torch.empty(0, 3, dtype=torch.long)  # [token, (input, position, slot)] of the batch
 
     def begin(self, batch: Batch) -> None:
@@ -57,11 +60,17 @@ class Sample:
     def note(self, site: Site, output: Tensor) -> Tensor:
         """Take a site's output before W_O [input, query, head, width]; an edit that changes nothing."""
         if site in self.heads and len(self._here):
-            rows, positions, slots = self._here.unbind(1)
-            taken = output.detach()[rows.to(output.device), positions.to(output.device)]
-            mine = taken[:, list(self.heads[site])]  # [token, head, width]
-            self.outputs[site][:, slots] = mine.float().cpu().transpose(0, 1)
+            rows, positions = moved(self._here, output.device).unbind(1)[:2]
+            taken = output.detach()[rows, positions]  # [token, head, width]
+            self._carrier.bring(taken, partial(self._keep, site, self._here[:, 2]))
         return output
+
+    def end(self) -> None:
+        """Bring what a device still holds of the batch."""
+        self._carrier.arrive()
+
+    def _keep(self, site: Site, slots: Tensor, taken: Tensor) -> None:
+        self.outputs[site][:, slots] = taken[:, list(self.heads[site])].float().transpose(0, 1)
 
 
 def written(lens: Lens, sample: Sample) -> tuple[list[Tensor], list[Site]]:

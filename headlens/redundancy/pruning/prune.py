@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headlens.errors import InputError
+from headlens.errors import InputError, ModelError
 from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.loading import find
+from headlens.offloaded import is_spread
 from headlens.opening import load
 from headlens.redundancy.pruning.cost import Cost, costs
 from headlens.redundancy.pruning.forms import FORMS, Pruned
@@ -70,6 +71,11 @@ def prune(
     out = Path(out)
     lens = load(lens) if isinstance(lens, str) else lens
     check_place(out, lens)
+    if is_spread(lens.model):
+        raise ModelError(
+            "A model that is spread over devices is not pruned: its weights are not all in one place.",
+            "Leave --device-map out; --device cpu takes the machine's memory.",
+        )
     check_nothing_is_rounded(lens)
     chosen = lens.anatomy.select(heads)
     if len(chosen) == len(lens.anatomy.heads):

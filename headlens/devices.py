@@ -1,0 +1,123 @@
+"""What devices differ in: how tensors get there and back, and how exactly they can add up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+T = TypeVar("T")
+
+WITHOUT_FLOAT64 = ("mps",)
+PINNED = ("cuda",)  # where copies from pinned memory need not be waited for
+CARRIED = 64 * 2**20  # bytes that may wait on a device
+
+Use = Callable[[Tensor], object]
+
+
+def exact(device: torch.device) -> torch.dtype:
+    """The type that sums are kept in on a device: float64 where it has that, else float32."""
+    return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
+
+
+def exactly(tensor: Tensor) -> Tensor:
+    """Take a tensor to float64: on its device where that has it, else on the CPU."""
+    return (tensor.cpu() if tensor.device.type in WITHOUT_FLOAT64 else tensor).double()
+
+
+def input_device(model: nn.Module) -> torch.device:
+    """Find where a model's inputs go: to the first of its layers, also where others are elsewhere.
+
+    Args:
+        model: the model; `accelerate` may have spread it over devices.
+
+    Returns:
+        The device of its input embeddings; one that is not in memory between calls is on none of its own.
+    """
+    embeddings = getattr(model, "get_input_embeddings", lambda: None)()
+    hook = getattr(embeddings, "_hf_hook", None)
+    for one in getattr(hook, "hooks", (hook,)):
+        place = getattr(one, "execution_device", None)
+        if place is not None:
+            return torch.device(place)
+    return next(iter(model.parameters())).device
+
+
+def moved(value: T, device: torch.device) -> T:
+    """Bring tensors to a device.
+
+    What comes from the CPU to a CUDA device goes through pinned memory, so that nobody waits for it.
+
+    Args:
+        value: a tensor, or a tuple or dataclass with some; anything else is left as it is.
+        device: where to.
+
+    Returns:
+        The same on the device; itself where it is there already.
+    """
+    if isinstance(value, Tensor):
+        return cast(T, _to(value, device))
+    if isinstance(value, tuple):
+        return cast(T, tuple(moved(part, device) for part in value))
+    if is_dataclass(value) and not isinstance(value, type):
+        parts: dict[str, Any] = {one.name: moved(getattr(value, one.name), device) for one in fields(value)}
+        return cast(T, replace(value, **parts))
+    return value
+
+
+def _to(tensor: Tensor, device: torch.device) -> Tensor:
+    if device.type in PINNED and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+class Carrier:
+    """Brings small tensors to the CPU, many in one copy: every copy by itself waits for the device.
+
+    What is on the CPU already is used at once.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Tensor, Use]] = []
+        self._size = 0
+
+    def bring(self, tensor: Tensor, use: Use) -> None:
+        """Hand a tensor over.
+
+        Args:
+            tensor: on any device; it must not be changed afterwards.
+            use: called with the tensor on the CPU, here or in `arrive`.
+        """
+        if tensor.device.type == "cpu":
+            use(tensor)
+            return
+        self._waiting.append((tensor, use))
+        self._size += tensor.numel() * tensor.element_size()
+        if self._size > CARRIED:
+            self.arrive()
+
+    def arrive(self) -> None:
+        """Bring all that waits, one copy for each device and type, and use it in the order it came."""
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for index, (tensor, _) in enumerate(waiting):
+            groups[tensor.device, tensor.dtype].append(index)
+        arrived: dict[int, Tensor] = {}
+        for group in groups.values():
+            tensors = [waiting[index][0] for index in group]
+            whole = torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
+            parts = torch.split(whole, [tensor.numel() for tensor in tensors])
+            arrived |= {
+                index: part.view(tensor.shape)
+                for index, part, tensor in zip(group, parts, tensors, strict=True)
+            }
+        for index, (_, use) in enumerate(waiting):
+            use(arrived[index])
+
+    def forget(self) -> None:
+        """Drop all that waits: the pass that it came from failed."""
+        self._waiting, self._size = [], 0
