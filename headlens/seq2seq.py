@@ -14,12 +14,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from headlens.attention import Block
-from headlens.errors import CorpusError
+from headlens.errors import CorpusError, InputError
 from headlens.heads import Site
 from headlens.lens import Lens
 from headlens.norm_lens import NormLens
-from headlens.passes import MAKERS, Reading, because, pad_id
-from headlens.reading import Reader
+from headlens.passes import Reading, because, make_inputs, pad_id
+from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer
 from headlens.tally import Tally
 from headlens.text.batches import TOKENS_AT_ONCE, Batch, make_batches
@@ -90,24 +90,25 @@ def run_pairs(
 
     Raises:
         CorpusError: nothing of the corpus can be used.
+        InputError: inputs are too long, or targets are given for whole documents.
     """
     lens = context.lens
     through = reading.through(lens)
     by_stack = {stack: list(scorers) for stack in lens.anatomy.stacks}
+    if written is not None and reading.documents:
+        raise InputError(
+            "Targets belong to sentences, so whole documents cannot be read beside them.",
+            "Leave --targets or --inputs documents out.",
+        )
     if written is not None:
         own = {scorer.tag: scorer for scorer in written.scorers}
         by_stack["decoder"] = [own.get(scorer.tag, scorer) for scorer in scorers]
     tallies: dict[tuple[str, Scorer], Tally] = {}
-    inputs: dict[str, Inputs] = {}
-    for kind in dict.fromkeys(scorer.reads for scorer in scorers):
-        made = inputs[kind] = MAKERS[kind](context, reading.longest(lens, kind))
-        if not made.items:
-            raise CorpusError(
-                f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
-                "Allow longer inputs with --max-length, or give another corpus.",
-            )
+    inputs = make_inputs(context, scorers, reading)
+    for kind, made in inputs.items():
         pairs = _pairs(lens, kind, made, written, reading)
-        readers = _readers(lens, by_stack, (kind, made), pairs[0][1] is not None, through)
+        read = {stack: [x for x in mine if reading.kind(x) == kind] for stack, mine in by_stack.items()}
+        readers = _readers(lens, read, made.n_units, pairs[0][1] is not None, through)
         with tqdm(total=len(pairs), desc=f"Reading {kind}", unit=kind[:-1], disable=reading.quiet) as bar:
             for batch in _batches(pairs, reading.batch_size):
                 _show(lens, readers, batch, reading.block_size)
@@ -123,10 +124,10 @@ def run_pairs(
 
 
 def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: Reading) -> list[Pair]:
-    """Sources with their targets; repeated tokens are their own, windows have none."""
+    """Sources with their targets; repeated tokens are their own, windows and documents have none."""
     if kind == "repeats":
         return [(item, as_decoder_input(lens.model, item)) for item in made.items]
-    if given is None or kind == "windows":
+    if given is None or kind != "sentences":
         return [(item, None) for item in made.items]
     written = sentence_inputs(given.corpus, AsTarget(lens.tokenizer), reading.longest(lens, kind))
     by_place = {item.place: item for item in written.items}
@@ -138,6 +139,7 @@ def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: 
             f"No target can be used: {because(written)}.",
             "Allow longer inputs with --max-length, or give other targets.",
         )
+    check_words(written.items, given.scorers, lens.anatomy.sites, reading.batch_size or 1)
     shifted = (as_decoder_input(lens.model, by_place[item.place]) for item in paired)
     return [(item, replace(target, unit=item.unit)) for item, target in zip(paired, shifted, strict=True)]
 
@@ -145,17 +147,16 @@ def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: 
 def _readers(
     lens: Lens,
     by_stack: Mapping[str, Sequence[Scorer]],
-    made: tuple[str, Inputs],
+    n_units: int,
     paired: bool,
     through: NormLens | None,
 ) -> dict[str, Reader]:
-    kind, inputs = made
     readers = {}
     for stack, scorers in by_stack.items():
-        mine = [scorer for scorer in scorers if stack in scorer.stacks and scorer.reads == kind]
+        mine = [scorer for scorer in scorers if stack in scorer.stacks]
         if mine and (paired or stack == "encoder"):
             sites = [site for site in lens.anatomy.sites if site.stack == stack]
-            readers[stack] = Reader(mine, sites, inputs.n_units, through)
+            readers[stack] = Reader(mine, sites, n_units, through)
     return readers
 
 
