@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -23,6 +24,8 @@ from headlens.given import Entrance, Given
 from headlens.heads import Site
 
 BLOCK_BYTES = 64 * 2**20  # a block of patterns larger than this is cut into fewer queries
+CACHED_BYTES = 8 * 2**20  # a block of this size stays in the caches of a CPU
+WORTH = 64  # rows that make a product worth while: no block is cut into fewer for the caches' sake
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +223,27 @@ class Seam(ABC):
         for edit in self._edits:
             output = edit(site, output)
         return output
+
+
+def block_size(watches: Sequence[Watch], bytes_per_query: int, device: torch.device, rows: int = 1) -> int:
+    """Choose how many queries a block has.
+
+    Args:
+        watches: who observes; the smallest size that is asked for is taken.
+        bytes_per_query: what the weights of one query take, over all inputs and heads.
+        device: where they are.
+        rows: how many rows a query has in a product: the heads that are folded into one.
+
+    Returns:
+        A number of queries, at least 1.
+    """
+    asked = [watch.size for watch in watches if watch.size is not None]
+    if asked:
+        return min(asked)
+    most = max(1, BLOCK_BYTES // bytes_per_query)
+    if device.type != "cpu":
+        return most
+    return min(most, max(WORTH // rows, CACHED_BYTES // bytes_per_query, 1))
 
 
 @contextmanager

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention import BLOCK_BYTES, Block, Seam, Watch
+from headlens.attention import Block, Seam, Watch, block_size
 from headlens.call import AttentionCall
 from headlens.heads import Site
 from headlens.interface import route
+from headlens.plain_call import plain_where_equal
 
 
 class InterfaceSeam(Seam):
@@ -75,8 +76,12 @@ class InterfaceSeam(Seam):
         return getattr(self._local, "call", None)
 
     def _observed(self, site: Site, call: AttentionCall, watches: list[Watch]) -> Tensor:
-        n_queries, n_keys = call.query.shape[2], call.key.shape[2]
-        size = _block_size(call, watches)
+        batch, n_heads, n_queries, _ = call.query.shape
+        n_keys, device = call.key.shape[2], call.query.device
+        size = block_size(watches, 4 * batch * n_heads * n_keys, device)  # float32
+        if size < n_queries:
+            call = plain_where_equal(call)
+            size = block_size(watches, 4 * batch * n_heads * n_keys, device, call.rows_per_query)
         outputs = []
         for start in range(0, n_queries, size):
             stop = min(start + size, n_queries)
@@ -109,10 +114,3 @@ class _Turns:
         count = getattr(self._calls, "count", 0)
         self._calls.count = count + 1
         return self._sites[count % len(self._sites)]
-
-
-def _block_size(call: AttentionCall, watches: list[Watch]) -> int:
-    batch, heads, n_queries, _ = call.query.shape
-    row = batch * heads * call.key.shape[2] * 4  # bytes of one query's weights in float32
-    sizes = [watch.size for watch in watches if watch.size is not None]
-    return min(n_queries, min(sizes) if sizes else max(1, BLOCK_BYTES // row))

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headlens.errors import ModelError
-from headlens.masks import LazyMask, additive
+from headlens.masks import LazyMask
+from headlens.strips import additive
 
 UNIFORM_CELLS = 2**22  # batch x queries x keys of uniform weights at once
 KNOWN = ("eager", "sdpa", "flash", "flex", "paged")  # beginnings of backends that compute plain attention
@@ -40,6 +41,11 @@ class AttentionCall:
     options: dict[str, Any]
     backend: str
 
+    @property
+    def rows_per_query(self) -> int:
+        """How many rows a query has in a product."""
+        return 1
+
     def plain(self) -> Tensor:
         """Compute the output as the model's own backend does.
 
@@ -50,7 +56,7 @@ class AttentionCall:
         if isinstance(mask, Tensor):  # layers can be on several devices
             mask = mask.to(self.query.device)
         interface = getattr(_home(self.module), "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
-        function = interface.get_interface(self.backend, _eager(self.module))
+        function = interface.get_interface(self.backend, eager_of(self.module))
         output, _ = function(self.module, self.query, self.key, self.value, mask, **self.options)
         return cast(Tensor, output)
 
@@ -75,15 +81,32 @@ class AttentionCall:
         n_keys = self.key.shape[2]
         reach = min(self.mask.reach(start, stop), n_keys) if isinstance(self.mask, LazyMask) else n_keys
         visible, mask = self._mask_of(start, stop, reach)
-        output, pattern = _eager(self.module)(
-            self.module,
+        output, pattern = self.weigh(
             self.query[:, :, start:stop],
             self.key[:, :, :reach],
             self.value[:, :, :reach],
             mask,
-            **{name: self._cut(value, start, stop, reach) for name, value in self.options.items()},
+            {name: self._cut(value, start, stop, reach) for name, value in self.options.items()},
         )
         return output, pattern, visible
+
+    def weigh(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Hand queries, keys and values to the module's own eager attention.
+
+        Args:
+            query: [batch, head, query, width].
+            key: [batch, kv head, key, width].
+            value: [batch, kv head, key, width].
+            mask: what is added to the logits.
+            options: the function's other arguments.
+
+        Returns:
+            The heads' outputs before W_O [batch, query, head, width], and the pattern
+            [batch, head, query, key].
+        """
+        return eager_of(self.module)(self.module, query, key, value, mask, **options)
 
     def uniform(self, heads: Sequence[int]) -> Tensor:
         """Compute what heads put out when they give the same weight to every key that a query may see.
@@ -138,7 +161,18 @@ def _home(module: nn.Module) -> Any:
     return sys.modules[type(module).__module__]
 
 
-def _eager(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]]:
+def eager_of(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Find the eager attention function of a module's own Python file.
+
+    Args:
+        module: an attention module.
+
+    Returns:
+        The function.
+
+    Raises:
+        LookupError: the file has none.
+    """
     function = getattr(_home(module), "eager_attention_forward", None)
     if function is None:
         raise LookupError(type(module).__name__)

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention import BLOCK_BYTES, Block, Observer, Seam
+from headlens.attention import Block, Observer, Seam, block_size
 from headlens.errors import ModelError
 from headlens.heads import Site
 from headlens.hook_trace import returning_patterns
@@ -96,8 +96,7 @@ class HookSeam(Seam):
         # a key that is masked has weight exactly 0 in every head
         visible = (pattern > 0).any(dim=1, keepdim=True)  # [batch, 1, query, key]
         watches = self._watching(site)
-        sizes = [watch.size for watch in watches if watch.size is not None]
-        size = min(sizes) if sizes else max(1, BLOCK_BYTES // (batch * heads * n_keys * 4))
+        size = block_size(watches, 4 * batch * heads * n_keys, pattern.device)  # float32
         for start in range(0, n_queries, size):
             stop = min(start + size, n_queries)
             block = Block(

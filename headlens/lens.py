@@ -21,6 +21,7 @@ from headlens.errors import SelectorError
 from headlens.fallback import HookSeam
 from headlens.heads import Head, Site
 from headlens.loading import Source
+from headlens.memory import check_patterns
 
 if TYPE_CHECKING:
     from headlens.ablation.reference import Reference
@@ -81,7 +82,10 @@ class Lens:
         """
         body = self.model.base_model
         taken = inspect.signature(body.forward).parameters
-        return body(**{name: moved(value, self.device) for name, value in inputs.items() if name in taken})
+        given = {name: moved(value, self.device) for name, value in inputs.items() if name in taken}
+        if "use_cache" in taken:  # keys and values of all layers would be kept, for tokens that never come
+            return body(**given, use_cache=False)
+        return body(**given)
 
     def observe(
         self, observer: Observer, sites: Sequence[Site] | None = None, block_size: int | None = None
@@ -157,10 +161,14 @@ class Lens:
 
         Returns:
             For every site its attention weights [batch, head, query, key], after softmax, before dropout.
+
+        Raises:
+            InputError: they would take more memory than there is.
         """
         parts: dict[Site, list[Tensor]] = {site: [] for site in self.anatomy.sites}
 
         def keep(site: Site, block: Block) -> None:
+            check_patterns(self.anatomy.sites, block)
             missing = block.n_keys - block.pattern.shape[-1]  # keys that no query of this block may see
             parts[site].append(torch.nn.functional.pad(block.pattern, (0, missing)))
 

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
-KEPT = 2**23  # cells of masks that one forward pass may keep: up to 40 MiB in float32
+from headlens.strips import Strip, additive
+
+KEPT = 96 * 2**20  # bytes of masks that one forward pass may keep
 
 
 class LazyMask:
@@ -27,6 +29,7 @@ class LazyMask:
         self._reach: dict[tuple[int, int], int] = {}
         self._blocks: dict[tuple[int, int, int, torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
         self._kept = 0
+        self._strip = Strip.of(arguments)
         self.n_keys: int = int(arguments["kv_length"])
 
     def dense(self, backend: str) -> Tensor | None:
@@ -60,10 +63,15 @@ class LazyMask:
         name = (start, stop, n_keys, dtype, query.device)
         if name in self._blocks:
             return self._blocks[name]
-        visible = self.visible(start, stop, n_keys).to(query.device)
-        made = visible, additive(visible, dtype)
-        if self._kept + visible.numel() <= KEPT:
-            self._kept += visible.numel()
+        if self._strip is not None:
+            seen, added = self._strip.block(start, stop, n_keys, dtype)
+            made, size = (seen.to(query.device), added.to(query.device)), 0
+        else:
+            visible = self.visible(start, stop, n_keys).to(query.device)
+            made = visible, additive(visible, dtype)
+            size = visible.numel() * (1 + dtype.itemsize)
+        if self._kept + size <= KEPT:
+            self._kept += size
             self._blocks[name] = made
         return made
 
@@ -105,6 +113,8 @@ class LazyMask:
             and torch.device(self._arguments["device"]).type == "meta"
         ):
             return self.n_keys
+        if self._strip is not None:
+            return self._strip.reach(stop)
         if (start, stop) not in self._reach:
             seen = self.visible(start, stop)
             blind = (~seen.any(-1)).any()
@@ -153,17 +163,3 @@ def lazy_mask(**arguments: Any) -> LazyMask:
         The mask to be.
     """
     return LazyMask(arguments)
-
-
-def additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn a mask of booleans into the one that eager attention adds to its logits.
-
-    Args:
-        visible: bool tensor of any shape, True where a key may be seen.
-        dtype: dtype of the logits.
-
-    Returns:
-        Tensor of the same shape: 0 where visible, else the lowest number of that dtype.
-    """
-    zero = torch.zeros((), dtype=dtype, device=visible.device)
-    return torch.where(visible, zero, torch.finfo(dtype).min)

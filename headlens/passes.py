@@ -1,4 +1,4 @@
-"""The passes over a model that scorers ask for: sentences, windows of sentences, repeated random tokens."""
+"""The passes over a model that scorers ask for: sentences, windows of them, documents, random tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headlens.errors import CorpusError, InputError
 from headlens.lens import Lens
 from headlens.limits import longest_input, takes_positions
 from headlens.norm_lens import NormLens
-from headlens.reading import Reader
+from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer
 from headlens.tally import Sums, Tally
 from headlens.text.batches import Batch, make_batches, numbered
@@ -28,6 +28,7 @@ Maker = Callable[[Context, int], Inputs]
 MAKERS: Mapping[str, Maker] = {
     "sentences": lambda context, longest: sentence_inputs(context.corpus, context.lens.tokenizer, longest),
     "windows": lambda context, longest: window_inputs(context.corpus, context.lens.tokenizer, longest),
+    "documents": lambda context, longest: window_inputs(context.corpus, context.lens.tokenizer, longest),
     "repeats": lambda context, longest: repeated_inputs(context.lens.tokenizer, longest, context.seed),
 }
 """What makes the inputs of each kind, no longer than a number of tokens."""
@@ -45,6 +46,8 @@ class Reading:
         quiet: show no progress bar.
         norms: look at shares of norms instead of weights, see `headlens.norm_lens`.
         engine: where batches are read.
+        documents: show whole documents to scorers that have no need of sentences, cut between sentences where
+            they are longer than `max_length`.
     """
 
     batch_size: int | None = None
@@ -54,6 +57,11 @@ class Reading:
     quiet: bool = True
     norms: bool = False
     engine: Engine = field(default_factory=Here)
+    documents: bool = False
+
+    def kind(self, scorer: Scorer) -> str:
+        """Find the kind of input that a scorer is shown, one of `MAKERS`."""
+        return "documents" if self.documents and scorer.anywhere else scorer.reads
 
     def through(self, lens: Lens) -> NormLens | None:
         """Find what blocks pass before scorers see them.
@@ -138,15 +146,14 @@ def run_passes(
 
     Raises:
         CorpusError: nothing of the corpus can be used.
-        InputError: longer inputs were asked for than the model takes.
+        InputError: longer inputs were asked for than the model takes, or than maps of words are made of.
     """
     lens = context.lens
     reading.through(lens)  # what cannot be done is told before anything is read
     found: dict[Scorer, Tally] = {}
-    inputs: dict[str, Inputs] = {}
-    for kind in dict.fromkeys(scorer.reads for scorer in scorers):
-        mine = [scorer for scorer in scorers if scorer.reads == kind]
-        made = inputs[kind] = make_inputs(context, kind, reading)
+    inputs = make_inputs(context, scorers, reading)
+    for kind, made in inputs.items():
+        mine = [scorer for scorer in scorers if reading.kind(scorer) == kind]
         batches = make_batches(
             made.items, pad_id(lens), reading.batch_size, reading.pad_left, takes_positions(lens)
         )
@@ -160,28 +167,32 @@ def run_passes(
     return [found[scorer] for scorer in scorers], inputs
 
 
-def make_inputs(context: Context, kind: str, reading: Reading) -> Inputs:
-    """Make all inputs of a kind.
+def make_inputs(context: Context, scorers: Sequence[Scorer], reading: Reading) -> dict[str, Inputs]:
+    """Make the inputs of every kind that scorers ask for, and find out whether they can be read.
 
     Args:
         context: the model and the corpus.
-        kind: a name in `MAKERS`.
-        reading: says how long they may be.
+        scorers: who is shown them.
+        reading: how.
 
     Returns:
-        The inputs, one or more.
+        The inputs by kind.
 
     Raises:
-        CorpusError: nothing of the corpus can be used.
-        InputError: longer inputs were asked for than the model takes.
+        CorpusError: there are none of a kind.
+        InputError: they are too long.
     """
-    made = MAKERS[kind](context, reading.longest(context.lens, kind))
-    if not made.items:
-        raise CorpusError(
-            f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
-            "Allow longer inputs with --max-length, or give another corpus.",
-        )
-    return made
+    lens, inputs = context.lens, {}
+    for kind in dict.fromkeys(map(reading.kind, scorers)):
+        mine = [scorer for scorer in scorers if reading.kind(scorer) == kind]
+        made = inputs[kind] = MAKERS[kind](context, reading.longest(lens, kind))
+        if not made.items:
+            raise CorpusError(
+                f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
+                "Allow longer inputs with --max-length, or give another corpus.",
+            )
+        check_words(made.items, mine, lens.anatomy.sites, reading.batch_size or 1)
+    return inputs
 
 
 def pad_id(lens: Lens) -> int:

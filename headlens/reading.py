@@ -4,18 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from math import isqrt
 
 import torch
 from torch import Tensor
 
 from headlens.attention import Block
 from headlens.devices import Carrier
+from headlens.errors import InputError
 from headlens.heads import Site
 from headlens.lens import Lens
 from headlens.numeric import check_numbers
 from headlens.scorers.base import Scorer, TokenView, WordView
 from headlens.tally import Tally
 from headlens.text.batches import Batch
+from headlens.text.inputs import Item
+
+WORD_BYTES = 2**30  # attention from word to word, of all heads of a site, that is held at once
+
+
+def check_words(
+    items: Sequence[Item], scorers: Sequence[Scorer], sites: Sequence[Site], at_once: int
+) -> None:
+    """Refuse inputs of so many words that a map of them would not fit, before the model runs.
+
+    Args:
+        items: the inputs.
+        scorers: who is shown them; only those that are shown words need whole maps.
+        sites: where they look.
+        at_once: inputs in a batch.
+
+    Raises:
+        InputError: the longest would take more than `WORD_BYTES`.
+    """
+    tags = [scorer.tag for scorer in scorers if scorer.level == "words"]
+    longest = max(items, key=lambda item: len(item.words))
+    each = 4 * min(at_once, len(items)) * max(site.n_heads for site in sites)  # bytes of a pair of words
+    n = len(longest.words)
+    if tags and each * n * n > WORD_BYTES:
+        begin = " ".join(word.form for word in longest.words[:5])
+        raise InputError(
+            f"The input that begins {begin!r} has {n:,} words. Attention from each to each, which "
+            f"{' and '.join(tags)} need, would take {each * n * n / 2**30:.1f} GiB, more than the "
+            f"{WORD_BYTES / 2**30:g} GiB that are held at once.",
+            f"Leave it out with --max-length {isqrt(WORD_BYTES // each)}, or these tags with --tags.",
+        )
 
 
 class Reader:

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from headlens.attention import Block
 from headlens.engine import Here, in_order
-from headlens.errors import CorpusError
+from headlens.errors import CorpusError, InputError
 from headlens.heads import Site
 from headlens.lens import Lens
 from headlens.passes import BatchSums, Reading, because, make_inputs, pad_id
-from headlens.reading import Reader
+from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer
 from headlens.tally import Tally
 from headlens.text.batches import TOKENS_AT_ONCE, Batch, make_batches, numbered
@@ -123,19 +123,24 @@ def run_pairs(
 
     Raises:
         CorpusError: nothing of the corpus can be used.
+        InputError: inputs are too long, or targets are given for whole documents.
     """
     lens = context.lens
     reading.through(lens)  # what cannot be done is told before anything is read
     by_stack = {stack: list(scorers) for stack in lens.anatomy.stacks}
+    if written is not None and reading.documents:
+        raise InputError(
+            "Targets belong to sentences, so whole documents cannot be read beside them.",
+            "Leave --targets or --inputs documents out.",
+        )
     if written is not None:
         own = {scorer.tag: scorer for scorer in written.scorers}
         by_stack["decoder"] = [own.get(scorer.tag, scorer) for scorer in scorers]
     tallies: dict[tuple[str, Scorer], Tally] = {}
-    inputs: dict[str, Inputs] = {}
-    for kind in dict.fromkeys(scorer.reads for scorer in scorers):
-        made = inputs[kind] = make_inputs(context, kind, reading)
+    inputs = make_inputs(context, scorers, reading)
+    for kind, made in inputs.items():
         pairs = _pairs(lens, kind, made, written, reading)
-        mine = _shown(by_stack, kind, pairs[0][1] is not None)
+        mine = _shown(by_stack, kind, pairs[0][1] is not None, reading)
         work = ReadPairs(mine, replace(reading, engine=Here()))
         with reading.bar(kind, len(pairs)) as bar:
             results = reading.engine.run(lens, work, _batches(pairs, reading.batch_size))
@@ -164,10 +169,10 @@ def _add(
 
 
 def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: Reading) -> list[Pair]:
-    """Sources with their targets; repeated tokens are their own, windows have none."""
+    """Sources with their targets; repeated tokens are their own, windows and documents have none."""
     if kind == "repeats":
         return [(item, as_decoder_input(lens.model, item)) for item in made.items]
-    if given is None or kind == "windows":
+    if given is None or kind != "sentences":
         return [(item, None) for item in made.items]
     written = sentence_inputs(given.corpus, AsTarget(lens.tokenizer), reading.longest(lens, kind))
     by_place = {item.place: item for item in written.items}
@@ -179,14 +184,17 @@ def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: 
             f"No target can be used: {because(written)}.",
             "Allow longer inputs with --max-length, or give other targets.",
         )
+    check_words(written.items, given.scorers, lens.anatomy.sites, reading.batch_size or 1)
     shifted = (as_decoder_input(lens.model, by_place[item.place]) for item in paired)
     return [(item, replace(target, unit=item.unit)) for item, target in zip(paired, shifted, strict=True)]
 
 
-def _shown(by_stack: Mapping[str, Sequence[Scorer]], kind: str, paired: bool) -> dict[str, Sequence[Scorer]]:
+def _shown(
+    by_stack: Mapping[str, Sequence[Scorer]], kind: str, paired: bool, reading: Reading
+) -> dict[str, Sequence[Scorer]]:
     """Who is shown inputs of a kind; without targets only what the encoder does."""
     found = {
-        stack: [scorer for scorer in scorers if stack in scorer.stacks and scorer.reads == kind]
+        stack: [scorer for scorer in scorers if stack in scorer.stacks and reading.kind(scorer) == kind]
         for stack, scorers in by_stack.items()
         if paired or stack == "encoder"
     }

@@ -25,7 +25,8 @@ class Effects:
 
     Args:
         effect: sum of gains over sum of counts; NaN where the counts are 0.
-        ci_low: lower end of the 95 % percentile interval of a bootstrap over units.
+        ci_low: lower end of the 95 % percentile interval of a bootstrap over units; NaN where only one unit
+            says anything.
         ci_high: its upper end.
         p_value: one-sided p-value of the studentised effect against 0, t distribution.
         n: sum of counts.
@@ -72,7 +73,7 @@ def _interval(gains: Array, counts: Array, seed: int, resamples: int) -> tuple[A
         part = slice(start, start + step)
         with np.errstate(invalid="ignore", divide="ignore"):
             values = (drawn @ gains[:, part]) / (drawn @ counts[:, part])  # [resample, effect]
-        known = counts[:, part].sum(axis=0) > 0
+        known = (counts[:, part] > 0).sum(axis=0) >= 2  # one unit alone scatters around nothing
         if known.any():
             low[part][known], high[part][known] = _ends(values[:, known])
     return low, high

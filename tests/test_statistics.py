@@ -102,6 +102,7 @@ def test_one_unit_shows_nothing():
     found = ratio_effects(np.array([[0.0, 2], [3, 2]]), np.array([[0.0, 4], [4, 4]]))
     np.testing.assert_array_equal(found.effect, [0.75, 0.5])
     np.testing.assert_array_equal(found.p_value, [np.nan, 0])
+    np.testing.assert_array_equal([found.ci_low, found.ci_high], [[np.nan, 0.5], [np.nan, 0.5]])
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (4, 0)])

@@ -39,6 +39,14 @@ if TYPE_CHECKING:
 )
 @click.option("--tags", help="Which tags to look for, joined by commas.  [default: all the corpus allows]")
 @click.option(
+    "--inputs",
+    type=click.Choice(["sentences", "documents"]),
+    default="sentences",
+    show_default=True,
+    help="documents: score positional, delimiter and broad heads on whole documents, as many sentences at "
+    "once as --max-length lets in; other tags read what they always read.",
+)
+@click.option(
     "--lens",
     "measure",
     type=click.Choice(["weights", "norms"]),
@@ -84,6 +92,7 @@ def command(
     max_sentences: int | None,
     parser: str | None,
     tags: str | None,
+    inputs: str,
     measure: str,
     relations: Path | None,
     frequencies: Path | None,
@@ -123,7 +132,12 @@ def command(
     lens = options.load(model)
     checks = checked(lens)
     reading = Reading(
-        options.batch_size, options.max_length, block_size, quiet=options.quiet, norms=measure == "norms"
+        options.batch_size,
+        options.max_length,
+        block_size,
+        quiet=options.quiet,
+        norms=measure == "norms",
+        documents=inputs == "documents",
     )
     with where.open(options.device) as engine:
         found = classify(
@@ -168,6 +182,8 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     """Say in a few lines how many heads carry each tag, and which carry it most clearly."""
     from headlens.findings import clearest, unscored_stacks, was_tested
     from headlens.heads import Head
+    from headlens.scorers import SCORERS
+    from headlens.wording import counted
 
     scores = found.scores
     lines = [f"{'tag':<16}{'heads':>6}   strongest"]
@@ -186,6 +202,9 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     if read.keys() == {"repeats"}:
         where = f"{read['repeats']['read']} inputs of repeated random tokens"
     lines.append(f"of {len(lens.anatomy.heads)} heads, on {where}. Layers and heads count from 0.")
+    if "documents" in read:
+        whole = ", ".join(tag for tag in dict.fromkeys(scores["tag"]) if SCORERS[tag].anywhere)
+        lines.append(f"Scored on whole documents ({counted(read['documents']['read'], 'input')}): {whole}.")
     if found.facts["lens"] == "norms":
         lines.append("Scores are shares of norms, weight times what the key hands over, not of weights.")
     lines += [f"The {stack} stack was not scored: give --targets." for stack in unscored_stacks(scores)]

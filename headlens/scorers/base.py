@@ -132,8 +132,8 @@ class TokenView:
         return cast(T, known[make])
 
     def keys(self, mask: Tensor) -> Tensor:
-        """Cut what is known of all tokens down to the block's keys, [input, key]."""
-        return moved(mask[:, : self.pattern.shape[-1]], self.pattern.device)
+        """Cut what is known of all tokens down to the block's keys, [input, ..., key]."""
+        return moved(mask[..., : self.pattern.shape[-1]], self.pattern.device)
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,7 @@ class Scorer(ABC):
         rules: what each measure must reach, by its name before any @ or :, or one rule by the tag's name.
         reads: what it is shown: "sentences", "windows" of several sentences, or "repeats" (random tokens,
             repeated).
+        anywhere: whether what it counts needs no sentences, so that it can be shown whole documents instead.
         level: whether it is called with a `TokenView` for every block or a `WordView` for every site.
         stacks: which stacks of attention it makes sense for.
         needs: what the corpus must have for it: "trees", "entities", "parts of speech".
@@ -198,6 +199,7 @@ class Scorer(ABC):
     tag: ClassVar[str]
     rules: ClassVar[Mapping[str, Rule]]
     reads: ClassVar[Literal["sentences", "windows", "repeats"]] = "sentences"
+    anywhere: ClassVar[bool] = False
     level: ClassVar[Literal["tokens", "words"]] = "tokens"
     stacks: ClassVar[tuple[str, ...]] = ("encoder", "decoder")
     needs: ClassVar[tuple[str, ...]] = ()

@@ -21,6 +21,7 @@ class Broad(Scorer):
     """
 
     tag: ClassVar[str] = "broad"
+    anywhere: ClassVar[bool] = True
     stacks: ClassVar[tuple[str, ...]] = STACKS
     rules: ClassVar[Mapping[str, Rule]] = {"entropy": Rule("score", 0.9)}
 

@@ -22,6 +22,26 @@ def unique_max(weights: Tensor, dim: int = -1) -> Tensor:
     return largest.masked_fill(~one, torch.nan)
 
 
+def is_unique_max(weights: Tensor, values: Tensor) -> Tensor:
+    """Tell which of some weights of each row is the one that `unique_max` finds.
+
+    Rows in which none of them is the largest are not looked through for another that is as large.
+
+    Args:
+        weights: rows, [..., key].
+        values: some of each row's weights, [..., any number].
+
+    Returns:
+        Bool, of the shape of `values`.
+    """
+    largest = weights.amax(-1, keepdim=True)
+    found = (values == largest) & (largest > 0)
+    rows = found.any(-1)
+    shared = _equal(weights[rows], largest[rows]).sum(-1) > 1
+    found[rows] &= ~shared[:, None]
+    return found
+
+
 def unique_argmax(weights: Tensor, dim: int = -1) -> Tensor:
     """Find the place of the largest weight along an axis.
 

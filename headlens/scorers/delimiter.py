@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headlens.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
+from headlens.text.batches import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Delimiter(Scorer):
     """
 
     tag: ClassVar[str] = "delimiter"
+    anywhere: ClassVar[bool] = True
     stacks: ClassVar[tuple[str, ...]] = STACKS
     rules: ClassVar[Mapping[str, Rule]] = {
         "special": Rule("score", 0.6, strict=True),
@@ -34,18 +36,21 @@ class Delimiter(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        kinds, valid, gold = view.once(_kinds)
+        kinds = view.keys(view.batch.once(_kinds))
+        valid, gold = view.once(_asking)
         mass = valid[:, None].to(view.pattern) @ view.pattern  # [input, head, kind, key], summed over queries
         return Counts((mass * kinds[:, None]).sum(-1).transpose(1, 2), gold)
 
 
-def _kinds(view: TokenView) -> tuple[Tensor, Tensor, Gold]:
-    """Keys of each kind [input, kind, key], queries that count for it [input, kind, query], 0 and 1; gold."""
-    batch = view.batch
-    kinds = torch.stack([view.keys(mask) for mask in (batch.special, batch.punctuation, batch.first)], dim=1)
-    kinds = kinds.float()
+def _kinds(batch: Batch) -> Tensor:
+    """Which keys are of each kind, 0 and 1, [input, kind, key]."""
+    return torch.stack([batch.special, batch.punctuation, batch.first], dim=1).float()
+
+
+def _asking(view: TokenView) -> tuple[Tensor, Gold]:
+    """Queries that count for each kind, 0 and 1, [input, kind, query]; gold."""
+    kinds = view.keys(view.batch.once(_kinds))
     seen = kinds @ view.visible.transpose(1, 2).float()  # [input, kind, query]
     valid = (seen > 0) & view.counted[:, None]
     uniform = seen / view.n_visible.clamp(min=1)[:, None]
-    gold = Gold(valid.sum(-1).float(), (uniform * valid).sum(-1)[..., None])
-    return kinds, valid.float(), gold
+    return valid.float(), Gold(valid.sum(-1).float(), (uniform * valid).sum(-1)[..., None])

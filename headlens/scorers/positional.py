@@ -12,7 +12,7 @@ from torch import Tensor
 from headlens.devices import moved
 from headlens.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
-from headlens.scorers.choice import unique_max
+from headlens.scorers.choice import is_unique_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Positional(Scorer):
 
     offsets: tuple[int, ...] = tuple(range(-5, 6))
     tag: ClassVar[str] = "positional"
+    anywhere: ClassVar[bool] = True
     stacks: ClassVar[tuple[str, ...]] = STACKS
     rules: ClassVar[Mapping[str, Rule]] = {
         "argmax": Rule("score", 0.9),
@@ -48,7 +49,7 @@ class Positional(Scorer):
         keys, valid, gold = view.once(self._places)
         n_heads = view.pattern.shape[1]
         mass = view.pattern.gather(3, keys[None, None].expand(len(valid), n_heads, -1, -1))
-        largest = mass == unique_max(view.pattern)[..., None]  # [input, head, query, offset]
+        largest = is_unique_max(view.pattern, mass)  # [input, head, query, offset]
         sums = [(found * valid[:, None]).sum(2) for found in (largest, mass)]  # each [input, head, offset]
         return Counts(torch.cat(sums, dim=-1).transpose(1, 2), gold)
 

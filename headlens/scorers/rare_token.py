@@ -64,7 +64,8 @@ class RareToken(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        rare, ratio, telling, counted, share = view.once(self._keys)
+        rare, ratio, telling = self._keys(view)
+        counted, share = view.once(self._asking)
         chosen = unique_argmax(view.pattern * telling[:, None, None])  # [input, head, query]
         made, place = (chosen >= 0) & counted[:, None], chosen.clamp(min=0)
 
@@ -80,18 +81,23 @@ class RareToken(Scorer):
             chance=chance[:, None],
         )
 
-    def _keys(self, view: TokenView) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Of each key as `_tokens` has it, as numbers; which queries count; how rare what they see is.
+    def _keys(self, view: TokenView) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each key as `_tokens` has it, as numbers."""
+        rare, ratio, telling = (view.keys(x).float() for x in view.batch.once(self._tokens))
+        return rare, ratio, telling
 
-        The last is [input, query]: rare tokens over all tokens, each as rare as is usual at its place.
+    def _asking(self, view: TokenView) -> tuple[Tensor, Tensor]:
+        """Which queries count; how rare what they see is, both [input, query].
+
+        That is rare tokens over all tokens, each as rare as is usual at its place.
         """
-        tokens = view.batch.once(self._tokens)
-        rare, ratio, telling = (view.keys(x).float() for x in tokens)
+        rare, ratio, telling = self._keys(view)
         seen = view.visible * telling[:, None]  # [input, query, key]
         usual = (seen * ratio[:, None]).sum(-1).clamp(min=torch.finfo(ratio.dtype).tiny)
         share = (seen * rare[:, None]).sum(-1) / usual
+        tokens = view.batch.once(self._tokens)
         asking = moved(tokens[2][:, view.block.start : view.block.stop], seen.device)
-        return rare, ratio, telling, asking & seen.any(-1), share
+        return asking & seen.any(-1), share
 
     def _tokens(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Of each token, [input, token]: is its word rare, how rare words are there, does it count."""

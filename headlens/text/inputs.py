@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from headlens.text.corpus import Corpus, Document, Sentence, Word
@@ -103,10 +104,9 @@ def window_inputs(corpus: Corpus, tokenizer: Any, max_length: int) -> Inputs:
     made = Inputs([], 0, "document" if by_document else "window")
     for index, document in enumerate(corpus.documents):
         for window in _windows(document, tokenizer, max_length, made.left_out):
-            encoded = _encode(tokenizer, [document.sentences[i] for i in window], max_length, made.left_out)
-            if encoded is not None:
+            for part, encoded in _fitting(document, window, tokenizer, max_length, made.left_out):
                 unit = index if by_document else len(made.items)
-                made.items.append(_window_item(document, window, encoded, unit))
+                made.items.append(_window_item(document, part, encoded, unit))
     made.n_units = len(corpus.documents) if by_document else len(made.items)
     return made
 
@@ -131,9 +131,25 @@ def _windows(
         yield window
 
 
+def _fitting(
+    document: Document, window: list[int], tokenizer: Any, max_length: int, left_out: Counter[str]
+) -> Iterator[tuple[list[int], Encoded]]:
+    """Tokenize sentences side by side; together they can have more pieces than alone, and are then parted."""
+    alone = Counter[str]()
+    encoded = _encode(tokenizer, [document.sentences[i] for i in window], max_length, alone)
+    if encoded is not None:
+        yield window, encoded
+    elif len(window) > 1:
+        half = len(window) // 2
+        for part in (window[:half], window[half:]):
+            yield from _fitting(document, part, tokenizer, max_length, left_out)
+    else:
+        left_out.update(alone)
+
+
 def _window_item(document: Document, window: Sequence[int], encoded: Encoded, unit: int) -> Item:
     sentences = [document.sentences[index] for index in window]
-    starts = [sum(len(s.words) for s in sentences[:i]) for i in range(len(sentences))]
+    starts = list(accumulate((len(s.words) for s in sentences[:-1]), initial=0))
     place = dict(zip(window, starts, strict=True))
     mentions = [
         GoldMention(mention.entity, place[mention.sentence] + mention.head, mention.kind)

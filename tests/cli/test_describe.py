@@ -169,7 +169,8 @@ def test_help_needs_no_torch():
         "try:\n"
         "    main(['--help'])\n"
         "except SystemExit as end:\n"
-        "    heavy = {'torch', 'transformers', 'numpy', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "    heavy = {'torch', 'transformers', 'numpy', 'pandas', 'matplotlib', 'scipy', 'sklearn'}\n"
+        "    heavy &= set(sys.modules)\n"
         "    sys.exit(f'{end.code} {sorted(heavy)}')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

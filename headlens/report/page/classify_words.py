@@ -65,6 +65,11 @@ def notes(run: Mapping[str, Any]) -> list[str]:
             "Scores are shares of norms, not of weights: each weight times the length of what the key hands "
             "over, rows scaled to add up to 1 (Kobayashi et al. 2020). Examples show weights."
         )
+    if count := at(run, "inputs", "documents", "read", default=0):
+        found.append(
+            "Positional, delimiter and broad heads were scored on whole documents "
+            f"({counted(count, 'input')})."
+        )
     if parser := at(run, "corpus", "parser"):
         found.append(f"Trees are silver: a parse by {parser}, not checked by people.")
     if missing := at(run, "model", "missing_weights", default=()):
