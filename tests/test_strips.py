@@ -60,7 +60,17 @@ def test_what_is_stored_does_not_grow_with_the_square():
         {"mask_function": sliding_window_causal_mask_function(4)},
         {"mask_function": None},
     ],
-    ids=str,
+    ids=[
+        "padding",
+        "a short mask",
+        "an unknown mask",
+        "later queries",
+        "later keys",
+        "an unknown offset",
+        "fewer queries",
+        "a window",
+        "no function",
+    ],
 )
 def test_other_masks_have_none(change):
     assert Strip.of({**CAUSAL, **change}) is None

@@ -16,9 +16,10 @@ import transformers
 
 import headlens
 from headlens.ablation.units import fingerprint
-from headlens.errors import ModelError
+from headlens.errors import InputError, ModelError
 from headlens.lens import Lens
 from headlens.loading import load_model
+from headlens.offloaded import is_spread
 from headlens.sources import Source
 
 VERSIONS = {
@@ -61,6 +62,7 @@ class Copy:
         tokenizer: its tokenizer.
         missing: names of weights that its checkpoint lacked.
         model: the model itself, where it is sent along.
+        device_map: "auto" for a model that each worker spreads over its own GPUs, as it is spread here.
     """
 
     source: Source | None
@@ -71,15 +73,27 @@ class Copy:
     tokenizer: Any = field(repr=False)
     missing: tuple[str, ...] = ()
     model: Any = field(default=None, repr=False)
+    device_map: str | None = None
 
     @classmethod
     def of(cls, lens: Lens, weights: str, device: str, threads: int) -> Copy:
-        """Say how to copy a model: from its checkpoint if that is the whole of it, else it is sent along."""
+        """Say how to copy a model: from its checkpoint if that is the whole of it, else it is sent along.
+
+        Raises:
+            InputError: it would have to be sent, and is spread over devices.
+        """
         dtype = str(lens.model.dtype).removeprefix("torch.")
         by_name = lens.source is not None and not lens.missing  # missing weights are random at every load
+        spread = is_spread(lens.model)
+        if spread and not by_name:
+            raise InputError(
+                "A model that is spread over devices cannot be sent to workers.",
+                "Load it by name or place, from a checkpoint with all weights, or leave the engine out.",
+            )
         return cls(
             lens.source if by_name else None, dtype, device, threads, weights,
             lens.tokenizer, lens.missing, None if by_name else deepcopy(lens.model).cpu(),
+            "auto" if spread else None,
         )  # fmt: skip
 
     def open(self) -> Lens:
@@ -90,7 +104,8 @@ class Copy:
         """
         if self.source is None:
             return Lens(self.model.to(self.device).eval(), self.tokenizer, None, self.missing)
-        loaded = load_model(self.source, self.dtype, self.device)
+        device = "auto" if self.device_map else self.device
+        loaded = load_model(self.source, self.dtype, device, self.device_map)
         if fingerprint(loaded.model) != self.weights:
             raise ModelError(
                 f"{self.source.name!r} has other weights there than the model here.",
