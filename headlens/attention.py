@@ -102,6 +102,11 @@ class Seam(ABC):
         return self._entrance.given
 
     @property
+    def is_open(self) -> bool:
+        """Whether anybody observes or edits the model now."""
+        return self._open > 0
+
+    @property
     def changes(self) -> bool:
         """Whether anything is open that changes what the model computes."""
         return bool(self._edits or self._supplies)

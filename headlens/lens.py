@@ -80,12 +80,21 @@ class Lens:
         Returns:
             What the body returns.
         """
-        body = self.model.base_model
-        taken = inspect.signature(body.forward).parameters
-        given = {name: moved(value, self.device) for name, value in inputs.items() if name in taken}
+        taken = self.arguments
+        given: dict[str, Any] = {
+            name: moved(value, self.device) for name, value in inputs.items() if name in taken
+        }
         if "use_cache" in taken:  # keys and values of all layers would be kept, for tokens that never come
-            return body(**given, use_cache=False)
-        return body(**given)
+            given["use_cache"] = False
+        return self.model.base_model(**given)
+
+    @property
+    def arguments(self) -> frozenset[str]:
+        """Names of what the body of the model takes."""
+        taken = inspect.signature(self.model.base_model.forward).parameters
+        if "input_ids" not in taken:  # a wrapper that hands everything on, as in BartForCausalLM
+            taken = inspect.signature(self.model.forward).parameters
+        return frozenset(taken)
 
     def observe(
         self, observer: Observer, sites: Sequence[Site] | None = None, block_size: int | None = None

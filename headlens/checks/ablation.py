@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from headlens.checks.base import Outcome, largest, rounding
+from headlens.checks.base import Outcome, largest
 from headlens.checks.fed import Fed, apart, feed, repeated, run
 from headlens.checks.subject import Subject
 from headlens.heads import Head, Site
@@ -31,7 +31,7 @@ def ablation(subject: Subject) -> Outcome:
         head = max(mine, key=lambda head: mine[head])
         with lens.ablate([head]):
             gaps.append(apart(run(lens, fed), states[head]))
-    differ, allowed = largest(gaps), rounding(lens)
+    differ, allowed = largest(gaps), subject.rounding
     if not differ <= allowed:
         said = f"a head that lens.ablate takes out and one that is zeroed by hand differ by {differ:.2g}"
         return Outcome(False, f"{said}, allowed {allowed:.2g}", differ, allowed)

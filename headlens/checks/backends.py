@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from inspect import signature
 from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.checks.base import Outcome, does_not_apply, largest, rounding, within, worst
+from headlens.checks.base import Outcome, does_not_apply, largest, within, worst
 from headlens.checks.fed import apart, real_states, run
+from headlens.checks.rounding import rounding
 from headlens.checks.seen import look
 from headlens.checks.subject import Subject
 from headlens.heads import Head
@@ -41,15 +41,14 @@ def backends(subject: Subject) -> Outcome:
                 without.append(real_states(run(lens, fed), fed))
     plain, ablated = apart(*whole), apart(*without)
     said = f"eager and sdpa differ by {plain:.2g}, with head 0 of each layer out by {ablated:.2g}"
-    return within(largest([plain, ablated]), rounding(lens), said)
+    return within(largest([plain, ablated]), subject.rounding, said)
 
 
 def own_patterns(subject: Subject) -> Outcome:
     """Patterns are those that the model returns itself, on a padded batch."""
     lens, fed = subject.lens, subject.together
     body: Any = lens.model.base_model
-    taken = signature(body.forward).parameters
-    given = {name: x.to(lens.device) for name, x in fed.inputs.items() if name in taken}
+    given = {name: x.to(lens.device) for name, x in fed.inputs.items() if name in lens.arguments}
     with computing(lens.model, "eager"):
         outputs = body(**given, output_attentions=True)
     seen = look(lens, fed)

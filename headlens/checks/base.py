@@ -6,14 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import torch
-
 from headlens.checks.subject import Subject
 from headlens.heads import Head
 from headlens.lens import Lens
-
-CLOSE = 1e-5  # what rounding in float32 comes to after many layers
-STEPS = 8  # the same in half precision, in units of the last place
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +81,6 @@ def within(figure: float, allowed: float, said: str) -> Outcome:
 def does_not_apply(reason: str) -> Outcome:
     """Say why a check does not apply."""
     return Outcome(None, reason)
-
-
-def rounding(lens: Lens) -> float:
-    """Tell by how much numbers of a model may differ for no other reason than rounding.
-
-    Args:
-        lens: the model.
-
-    Returns:
-        A share of the largest number: 1e-5 in float32 and finer, 8 units of the last place in half precision.
-    """
-    dtype = lens.model.dtype
-    return CLOSE if dtype.itemsize >= 4 else max(CLOSE, STEPS * torch.finfo(dtype).eps)
 
 
 def worst(lens: Lens, figures: Mapping[Head, float]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from headlens.checks.base import Outcome, does_not_apply, largest, rounding, within
+from headlens.checks.base import Outcome, does_not_apply, largest, within
 from headlens.checks.fed import apart, feed, run
 from headlens.checks.seen import Seen
 from headlens.checks.subject import Subject
@@ -45,7 +45,7 @@ def _in_words(subject: Subject, ahead: dict[Site, float]) -> Outcome:
         return Outcome(True, "; ".join(said), 0, 0)
     change = _behaviour(subject)
     said.append(f"another last token changes earlier states by {change:.2g}")
-    return within(change, rounding(subject.lens), "; ".join(said))
+    return within(change, subject.rounding, "; ".join(said))
 
 
 def _ahead(seen: Seen, site: Site) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from tqdm import tqdm
 from headlens.checks import CHECKS
 from headlens.checks.base import Check, Finding, Outcome
 from headlens.checks.subject import Options, Subject
-from headlens.errors import HeadlensError
+from headlens.errors import HeadlensError, InputError
 from headlens.lens import Lens
 from headlens.opening import load
 
@@ -34,8 +35,14 @@ def check(
 
     Raises:
         ModelError: the model cannot be loaded, or neither way of capture can serve it.
+        InputError: it is being observed or edited.
     """
     lens = load(lens, allow_random_weights=True) if isinstance(lens, str) else lens
+    if lens.seam.is_open:
+        raise InputError(
+            "The model is being observed or edited, so it is not itself.",
+            "Check it outside of with lens.observe(...) and lens.ablate(...).",
+        )
     subject = Subject(lens, options)
     chosen = {name: one for name, one in CHECKS.items() if one.cheap or not only_cheap}
     findings = []
@@ -54,12 +61,15 @@ def as_record(findings: Sequence[Finding]) -> dict[str, Any]:
         findings: from `check`.
 
     Returns:
-        By the name of each check: passed (None where it does not apply), figure, allowed, and both in words.
+        By the name of each check: passed (None where it does not apply), figure, allowed, and both in words;
+        what it means, where it failed.
     """
-    return {
-        one.name: {"passed": one.passed, "figure": one.figure, "allowed": one.allowed, "said": one.said}
-        for one in findings
-    }
+    record = {one.name: asdict(one) for one in findings}
+    for facts in record.values():
+        del facts["name"]
+        if facts["passed"] is not False:
+            del facts["meaning"]
+    return record
 
 
 def _find(name: str, one: Check, subject: Subject) -> Finding:

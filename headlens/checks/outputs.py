@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headlens.attention import Block
-from headlens.checks.base import Outcome, largest, rounding, within
+from headlens.checks.base import Outcome, largest, within
 from headlens.checks.fed import apart
+from headlens.checks.rounding import rounding
 from headlens.checks.subject import Subject
 from headlens.heads import Site
 
@@ -16,7 +17,7 @@ def observing(subject: Subject) -> Outcome:
         during = apart([plain], [subject.logits(fed)])
     after = apart([plain], [subject.logits(fed)])
     said = f"logits change by {during:.2g} under observation and by {after:.2g} after it"
-    return within(largest([during, after]), rounding(lens), said)
+    return within(largest([during, after]), subject.rounding, said)
 
 
 def no_op(subject: Subject) -> Outcome:

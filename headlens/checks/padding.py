@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from inspect import signature
-
-from headlens.checks.base import Outcome, does_not_apply, largest, rounding, within, worst
+from headlens.checks.base import Outcome, does_not_apply, largest, within, worst
 from headlens.checks.fed import feed
 from headlens.checks.seen import Gap, gap, look
 from headlens.checks.subject import Subject
@@ -21,8 +19,7 @@ def padding(subject: Subject) -> Outcome:
 def left_padding(subject: Subject) -> Outcome:
     """Inputs alone are what they are beside longer ones, padded on the left."""
     found = _outcome(subject, _gaps(subject, left=True), "padded on the left")
-    takes = signature(subject.lens.model.base_model.forward).parameters
-    if not found.passed and "position_ids" not in takes:
+    if not found.passed and "position_ids" not in subject.lens.arguments:
         return does_not_apply(
             "this model cannot be told the positions of its tokens, so it is padded on the right (on the "
             f"left they change by {found.figure:.2g})"
@@ -51,4 +48,4 @@ def _outcome(subject: Subject, gaps: list[Gap], how: str) -> Outcome:
     weights = {head: largest(one.weights[head] for one in gaps) for head in gaps[0].weights}
     states = largest(one.states for one in gaps)
     said = f"an input {how}: weights differ by {worst(subject.lens, weights)}, states by {states:.2g}"
-    return within(largest([states, *weights.values()]), rounding(subject.lens), said)
+    return within(largest([states, *weights.values()]), subject.rounding, said)

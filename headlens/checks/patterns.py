@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from headlens.checks.base import Outcome, does_not_apply, largest, rounding, within
+from headlens.checks.base import Outcome, does_not_apply, largest, within
+from headlens.checks.rounding import rounding
 from headlens.checks.seen import Seen
 from headlens.checks.sinks import without_sinks
 from headlens.checks.subject import Subject

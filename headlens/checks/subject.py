@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from headlens.checks.fed import Fed, feed
+from headlens.checks.rounding import amplified
 from headlens.checks.seen import Seen, look
 from headlens.checks.texts import Pair, drawn_pairs, pairs_of_text
 from headlens.lens import Lens
@@ -66,6 +67,11 @@ class Subject:
     def together(self) -> Fed:
         """All inputs side by side, padded on the right."""
         return feed(self.lens, self.pairs)
+
+    @cached_property
+    def rounding(self) -> float:
+        """How far numbers may lie apart that were computed in other ways, see `amplified`."""
+        return amplified(self.lens, self.alone[-1])
 
     @cached_property
     def plain_logits(self) -> Tensor:

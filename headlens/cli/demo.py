@@ -12,6 +12,7 @@ from headlens.cli import debug_option, main
 SENTENCE = "The dog that the children found had lost its collar."
 STEPS = [
     ("Which heads the model has.", ["describe", "minilm"]),
+    ("Whether what is measured on it can be believed.", ["check", "minilm"]),
     (
         "What one head looks at: it finds the direct object's verb.",
         ["view", "minilm", SENTENCE, "--heads", "2.0", "--words", "--drop-special", "--out", "head-2.0.png"],

@@ -11,6 +11,7 @@ import headlens
 from families import ALL, VOCAB, build
 from headlens import checks
 from headlens.checks.subject import Options, Subject
+from headlens.errors import InputError
 from toytext import toy_tokenizer
 
 NO_TOKENIZER = {"tokens", "words"}
@@ -91,6 +92,19 @@ def test_a_decoder_that_looks_at_the_states_of_another_model(kind):
     assert "all 16 heads have an effect" in said(findings)["ablation"]
 
 
+def test_a_decoder_in_a_wrapper_that_hands_all_on():
+    torch.manual_seed(0)
+    model = transformers.BartForCausalLM(transformers.BartConfig(**ALL["bart"][2])).eval()
+    lens = headlens.load(model)
+    ids = torch.arange(3, 9)[None]
+    with torch.no_grad():
+        expected = model.model.decoder(ids).last_hidden_state
+        assert torch.equal(lens.run({"input_ids": ids, "token_type_ids": ids})[0], expected)
+    assert "input_ids" in lens.arguments
+    failed = {name for name, fine in passed(headlens.check(lens)).items() if fine is False}
+    assert failed <= {"evenness"}
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_other_precisions(dtype):
     lens = headlens.load(build("gpt2").to(getattr(torch, dtype)))
@@ -117,3 +131,28 @@ def test_how_inputs_are_drawn():
     assert one == same != other
     written = [len(target.encoded) for _, target in Subject(lens).pairs]
     assert written == [22, 12, 7]
+
+
+def test_a_compact_checkpoint(tmp_path):
+    headlens.prune(headlens.load(build("bert")), "0.1,1.0", tmp_path / "small", "compact")
+    findings = headlens.check(str(tmp_path / "small"))
+    assert not [one for one in findings if one.passed is False]
+    assert said(findings)["heads"].startswith("a compact checkpoint")
+
+
+def test_heads_that_are_masked_are_dead(tmp_path):
+    headlens.prune(headlens.load(build("bert")), "0.1,1.0", tmp_path / "masked", "masked")
+    findings = headlens.check(str(tmp_path / "masked"))
+    assert said(findings)["ablation"] == "2 of 8 heads are dead (no effect above 1e-06): 0.1, 1.0"
+
+
+@pytest.mark.parametrize("family", ["llama", "bloom"])
+def test_a_model_that_is_being_edited_is_refused(family):
+    lens = headlens.load(build(family))
+    with lens.ablate("0.1"), pytest.raises(InputError) as refused:
+        headlens.check(lens)
+    assert str(refused.value) == (
+        "The model is being observed or edited, so it is not itself. Check it outside of with "
+        "lens.observe(...) and lens.ablate(...)."
+    )
+    assert headlens.check(lens, only_cheap=True)

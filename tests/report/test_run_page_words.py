@@ -37,6 +37,18 @@ def test_sentences_of_classify(tmp_path):
     ]
 
 
+def test_checks_that_failed(tmp_path):
+    checks = {
+        "rows": {"passed": True, "said": "rows sum to 1"},
+        "padding": {"passed": False, "said": "states differ by 0.3", "meaning": "Scores <depend> on it."},
+        "windows": {"passed": None, "said": "no masks"},
+    }
+    told = "The check padding failed: states differ by 0.3. Scores <depend> on it."
+    assert notes(page_of(finishedruns.classify_run(tmp_path / "c", checks=checks)))[0] == told
+    assert notes(page_of(finishedruns.ablate_run(tmp_path / "a", checks=checks)))[0] == told
+    assert "padding" not in str(notes(page_of(finishedruns.classify_run(tmp_path / "d", checks=["padding"]))))
+
+
 def test_sentences_of_ablate(tmp_path):
     page = page_of(finishedruns.ablate_run(tmp_path / "a"))
     assert said(page) == [

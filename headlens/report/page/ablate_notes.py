@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from headlens.ablation.result import SIGNIFICANT
 from headlens.report.page.ablation_run import Ablation
-from headlens.report.page.files import at
+from headlens.report.page.files import at, failed_checks
 from headlens.text.display import visible
 from headlens.wording import counted
 
 
 def notes(found: Ablation) -> list[str]:
     """Say what the reader should know before believing it."""
-    said = [str(note) for note in at(found.run, "notes", default=())]
+    said = [*failed_checks(found.run), *(str(note) for note in at(found.run, "notes", default=()))]
     if at(found.run, "bundled_sample"):
         said.append("These are results for the small sample of headlens: no --benchmark was given.")
     if missing := at(found.run, "model", "missing_weights", default=()):

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from headlens.findings import clearest, unscored_stacks, was_tested
 from headlens.report.definitions import BEST_OF_SEVERAL, NO_BASELINE, TAGS, measure_words
-from headlens.report.page.files import at
+from headlens.report.page.files import at, failed_checks
 from headlens.report.page.words import Place, chip, level, percent, points
 from headlens.text.display import visible
 from headlens.wording import counted
@@ -57,7 +57,7 @@ def notes(run: Mapping[str, Any]) -> list[str]:
     Returns:
         Sentences.
     """
-    found = [str(note) for note in at(run, "notes", default=())]
+    found = [*failed_checks(run), *(str(note) for note in at(run, "notes", default=()))]
     if at(run, "options", "corpora") == [] and at(run, "corpus", "files"):
         found.append("These are results for the small English sample of headlens: no --corpus was given.")
     if at(run, "lens") == "norms":

@@ -132,6 +132,23 @@ def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.Da
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
 
 
+def failed_checks(run: Mapping[str, Any]) -> list[str]:
+    """Say which of the checks that were made before a run failed, and what that means.
+
+    Args:
+        run: its run.json.
+
+    Returns:
+        A sentence or two for each.
+    """
+    checks = at(run, "checks")
+    return [
+        f"The check {name} failed: {at(facts, 'said')}. {at(facts, 'meaning')}"
+        for name, facts in (checks.items() if isinstance(checks, Mapping) else ())
+        if at(facts, "passed") is False
+    ]
+
+
 def at(run: Mapping[str, Any], *path: str, default: Any = None) -> Any:
     """Look something up in a run.json, which may say nothing about it.
 
