@@ -70,7 +70,7 @@ class Published:
             value = self._read(path)
             for key in self.column.split("."):
                 value = value.get(key) if isinstance(value, dict) else None
-            return float(value) if isinstance(value, int | float) else math.nan
+            return float(value) if isinstance(value, int | float) and abs(value) < 2**63 else math.nan
         rows = self._read(path)
         for name in (self.column, *self.where):
             if name not in rows:
@@ -113,6 +113,14 @@ def _matches(rows: pd.DataFrame, name: str, wanted: Any) -> Any:
     return rows[name].astype(str) == wanted
 
 
+def _can_match(where: Any) -> bool:
+    """Whether these are columns with values, or lists of values, that cells can have."""
+    if not isinstance(where, dict):
+        return False
+    lists = [value if isinstance(value, list) else [value] for value in where.values()]
+    return all(isinstance(one, str | int | float) for values in lists for one in values)
+
+
 def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> Published:
     """Check one published figure.
 
@@ -141,7 +149,7 @@ def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> P
         raise InputError(
             f"{where} names the table {told['table']!r}.", "Write the name of a file of the run."
         )
-    if not isinstance(told.get("where", {}), dict):
+    if not _can_match(told.get("where", {})):
         raise InputError(f"{where} has where = {told['where']!r}.", 'Write where = { COLUMN = "VALUE" }.')
     if isinstance(told["value"], bool) or not isinstance(told["value"], int | float):
         raise InputError(f"{where} has value = {told['value']!r}.", "Write a number.")
