@@ -30,7 +30,7 @@ AGREEMENT = ["method_a", "method_b", "rho", "n"]
 _WHOLE = ("layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws")
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
 # where the comma is the decimal sign, spreadsheets take semicolons for the ends of cells, and quotes for text
-_FORMULA = re.compile(f"^[{_SIGNS}\t\r\n]|(?<=[;\t\n])[{_SIGNS}]")
+_FORMULA = re.compile(f'^(?=[{_SIGNS}\t\n])|([;\t\n][" ]*)(?=[{_SIGNS}])')
 
 
 class HeadScores(pd.DataFrame):
@@ -179,7 +179,7 @@ def _harmless(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     lines = cell.replace("\r\n", "\n").replace("\r", "\n")  # a bare \r would begin a new row
-    return _FORMULA.sub(lambda found: f"'{found[0]}", lines)
+    return _FORMULA.sub(lambda found: f"{found[1] or ''}'", lines)
 
 
 def _umask() -> int:

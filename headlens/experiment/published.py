@@ -72,6 +72,14 @@ def as_published(bound: str, value: float) -> str:
     return f"{bound} {value:.4g}".strip()
 
 
+def _can_match(where: Any) -> bool:
+    """Whether these are columns with values, or lists of values, that cells can have."""
+    if not isinstance(where, dict):
+        return False
+    lists = [value if isinstance(value, list) else [value] for value in where.values()]
+    return all(isinstance(one, str | int | float) for values in lists for one in values)
+
+
 def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> Published:
     """Check one published figure.
 
@@ -111,8 +119,8 @@ def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> P
 def _quantity(told: Mapping[str, Any], where: str) -> Quantity:
     take, by, rows = str(told.get("take", "only")), told.get("by", []), told.get("where", {})
     check_key(take, list(TAKES), f"take in {where}")
-    if not isinstance(rows, dict):
-        raise InputError(f"{where} has where = {rows!r}.", "Write where = { column = value }.")
+    if not _can_match(rows):
+        raise InputError(f"{where} has where = {rows!r}.", 'Write where = { COLUMN = "VALUE" }.')
     if not isinstance(by, list):
         raise InputError(f"{where} has by = {by!r}.", 'Write a list such as by = ["layer", "head"].')
     if (take == "share") != ("above" in told):

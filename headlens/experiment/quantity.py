@@ -79,7 +79,8 @@ class Quantity:
     def _fact(self, value: Any) -> float:
         for key in self.column.split("."):
             value = value.get(key) if isinstance(value, dict) else None
-        return float(value) if isinstance(value, int | float) else math.nan
+        known = isinstance(value, int | float) and abs(value) < 2**63
+        return float(value) if known else math.nan
 
     def _values(self, rows: pd.DataFrame) -> pd.Series:
         """The rows' numbers, or those of the rows that each group became."""

@@ -78,7 +78,7 @@ def read_section(command: str, told: Mapping[str, Any], where: str) -> Section:
     if takes_text and not (isinstance(told.get("text"), str) and "--out" in options):
         raise InputError(f"{where} needs a text and an out.", 'Write text = "..." and out = "NAME.png".')
     name = str(told.get("name", command if command in DIRECTORIES else options["--out"]))
-    for place in (name, *PurePath(str(options.get("--out", name))).parts):
+    for place in (name, *(PurePath(str(options.get("--out", name))).parts or [""])):
         if PurePath(place).name != place or place[:1] in ("", ".") or place in OWN or not place.isprintable():
             raise InputError(
                 f"{where} has the name {place!r}, which is no name of a directory or is taken.",

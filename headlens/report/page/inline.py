@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from markupsafe import Markup, escape
 
 from headlens.errors import RunError
+from headlens.regular import open_regular
 from headlens.report.page.files import AGAIN
 from headlens.report.page.words import Place
 
@@ -41,14 +42,18 @@ def inline_svg(file: Path, place: Place, label: str) -> Markup:
         RunError: it cannot be read.
     """
     try:
-        root = ElementTree.parse(file).getroot()  # entities of other files are not followed
-    except (OSError, ValueError, ElementTree.ParseError) as error:
+        with open_regular(file) as content:
+            root = ElementTree.parse(content).getroot()  # entities of other files are not followed
+    except (OSError, ValueError, LookupError, ElementTree.ParseError) as error:
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
     if root.tag != f"{_SVG}svg":
         raise RunError(f"Expected an SVG in {file}; it is something else.", AGAIN)
     width, height = (_pixels(root.get(side)) for side in ("width", "height"))
     box = root.get("viewBox") or f"0 0 {width or 1000:g} {height or 1000:g}"
-    inside = "".join(_parts(root, place, f"{place.name}-{file.stem}"))
+    try:
+        inside = "".join(_parts(root, place, f"{place.name}-{file.stem}"))
+    except RecursionError as error:
+        raise RunError(f"{file} cannot be read: it is nested too deeply.", AGAIN) from error
     return Markup('<svg viewBox="{}" style="width:{}px" role="group" aria-label="{}">{}</svg>').format(
         box, f"{width or 1000:.0f}", label, Markup(inside)
     )
