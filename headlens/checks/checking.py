@@ -49,7 +49,7 @@ def check(
     with torch.no_grad(), lens.seam.alone(), tqdm(total=len(chosen), desc="Checking", disable=quiet) as bar:
         for name, one in chosen.items():
             bar.set_postfix_str(name)
-            findings.append(_find(name, one, subject))
+            findings.append(finding_of(name, one, subject))
             bar.update()
     return findings
 
@@ -72,7 +72,17 @@ def as_record(findings: Sequence[Finding]) -> dict[str, Any]:
     return record
 
 
-def _find(name: str, one: Check, subject: Subject) -> Finding:
+def finding_of(name: str, one: Check, subject: Subject) -> Finding:
+    """Make one check; whatever goes wrong is what it finds.
+
+    Args:
+        name: of the check.
+        one: the check.
+        subject: the model.
+
+    Returns:
+        What was found.
+    """
     try:
         found = one.does(subject)
     except HeadlensError as error:

@@ -44,7 +44,7 @@ def amplified(lens: Lens, seen: Seen) -> float:
         A few times what that change comes to, but not less than `rounding` says, nor more than 1e-4 (in half
         precision, 20 units of the last place).
     """
-    with _last_place(lens.model):
+    with last_place(lens.model):
         changed = gap(seen, look(lens, seen.fed), row=0)
     fine, least = _fine(lens), rounding(lens)
     moved = MARGINS[fine] * max(changed.states, *changed.weights.values())
@@ -56,8 +56,15 @@ def _fine(lens: Lens) -> bool:
 
 
 @contextmanager
-def _last_place(model: nn.Module) -> Iterator[None]:
-    """Have a model's embeddings differ in their last place while the block lasts."""
+def last_place(model: nn.Module) -> Iterator[None]:
+    """Have a model's embeddings differ in their last place while the block lasts.
+
+    Args:
+        model: the model; afterwards it is as it was.
+
+    Yields:
+        Nothing.
+    """
     drawn = torch.Generator().manual_seed(0)
 
     def change(_: nn.Module, __: Any, output: Tensor) -> Tensor:

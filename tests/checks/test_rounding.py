@@ -8,7 +8,7 @@ import transformers
 
 import headlens
 from families import build
-from headlens.checks.rounding import amplified, rounding
+from headlens.checks.rounding import amplified, last_place, rounding
 from headlens.checks.seen import gap, look
 from headlens.checks.subject import Subject
 
@@ -65,9 +65,7 @@ def test_embeddings_are_changed_in_every_family(family):
         hooks = [len(module._forward_hooks) for module in lens.model.modules()]
         amplified(lens, seen)
         assert [len(module._forward_hooks) for module in lens.model.modules()] == hooks
-        from headlens.checks.rounding import _last_place
-
-        with _last_place(lens.model):
+        with last_place(lens.model):
             changed = gap(seen, look(lens, seen.fed), row=0)
     assert all(changed.weights.values())
     assert max(changed.weights.values()) < 1e-5

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 import headlens
 from families import build
 from headlens.checks import CHECKS
-from headlens.checks.checking import _find
+from headlens.checks.checking import finding_of
 from headlens.checks.subject import Subject
 from headlens.checks.texts import TEXTS, sample, unknown_ids
 from headlens.text.words import word_spans
@@ -51,7 +51,7 @@ def found(tokenizer, name, vocabulary=200):
     lens.model.resize_token_embeddings(vocabulary)
     subject = Subject(lens)
     with torch.no_grad(), lens.seam.alone():
-        return _find(name, CHECKS[name], subject)
+        return finding_of(name, CHECKS[name], subject)
 
 
 def test_tokens_and_words_of_the_sample():
