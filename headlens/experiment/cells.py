@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from headlens.errors import InputError
 from headlens.experiment.file import Experiment, seen_from
 from headlens.experiment.sections import Section, options_of, words
 
@@ -62,9 +61,6 @@ def cells(experiment: Experiment, out: Path) -> list[Cell]:
 
     Returns:
         Its cells. One alone has its results in `out` itself, several have directories of their own.
-
-    Raises:
-        InputError: two models are called so much alike that they would share one.
     """
     found = []
     directories = _directories(list(experiment.models))
@@ -133,14 +129,12 @@ def plain_name(model: str) -> str:
 
 
 def _directories(models: Sequence[str]) -> dict[str, str]:
-    """A directory for each model: the last part of its name, or all of it where two end alike."""
+    """A directory for each model: the last part of its name; all of it, or a number, where two end alike."""
     for name in (plain_name, _plain):
         found = {model: name(model) for model in models}
         if len(set(found.values())) == len(models):
             return found
-    raise InputError(
-        f"The results of {' and '.join(models)} would be in one directory.", "Rename one of the models."
-    )
+    return {model: f"{number}-{_plain(model)}" for number, model in enumerate(models)}
 
 
 def _plain(text: str) -> str:

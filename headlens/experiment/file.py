@@ -173,7 +173,8 @@ def _models(model: Mapping[str, Any], path: Path) -> dict[str, str]:
 
 def _loading(model: Mapping[str, Any], path: Path) -> dict[str, Any]:
     where, classify = f"[model] of {path.name}", options_of("classify")
-    known = [option.removeprefix("--") for option in options_of("describe") | classify]
+    options = [option for option in options_of("describe") | classify if option != "--out"]
+    known = [option.removeprefix("--") for option in options]
     loading = {f"--{key}": value for key, value in model.items() if key not in ("name", "names")}
     for key in model:
         check_key(key, [*known, "name", "names"], where)

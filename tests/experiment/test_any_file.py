@@ -120,7 +120,7 @@ def test_models_have_directories_of_their_own(tmp_path):
     [
         (
             {"corpus": {"files": "a.conllu"}},
-            "x.toml has files = 'a.conllu' in [corpus]. Write a list such as",
+            "[corpus] of x.toml has files = 'a.conllu'. Write a list such as",
         ),
         ({"corpus": {"file": ["a.conllu"]}}, "[corpus] of x.toml cannot have 'file'. Did you mean files?"),
         (

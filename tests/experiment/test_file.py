@@ -136,7 +136,7 @@ MODEL = '[model]\nname = "minilm"\n'
         (GOOD + "above = 1\n", "has take = 'only'. take = \"share\" goes with above = a number"),
         (GOOD + 'take = "share"\nabove = "1"\n', "has above = '1'. Write a number"),
         (GOOD + 'by = "head"\n', r"has by = 'head'. Write a list such as by = \[\"layer\", \"head\"\]"),
-        (GOOD + 'where = "head"\n', "has where = 'head'. Write where = { column = value }"),
+        (GOOD + 'where = "head"\n', "has where = 'head'. Write where = { COLUMN = "),
         (GOOD + 'relative_to = "classfy"\n', "names the run 'classfy'. There are: classify, ablate"),
         (GOOD + 'relativ_to = "classify"\n', "cannot have 'relativ_to'. Did you mean relative_to"),
         (
