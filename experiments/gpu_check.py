@@ -32,8 +32,8 @@ from headlens.corpora import read_corpus
 from headlens.errors import ModelError
 from headlens.heads import Site
 from headlens.lens import Lens
-from headlens.loading import pick_device
 from headlens.opening import load
+from headlens.placing import pick_device
 
 
 @dataclass(frozen=True, slots=True)

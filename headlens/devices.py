@@ -69,6 +69,19 @@ def moved(value: T, device: torch.device) -> T:
     return value
 
 
+def lasting(make: Callable[[], T]) -> T:
+    """Make tensors that outlive this pass: those of inference mode take part in no later one with gradients.
+
+    Args:
+        make: makes them.
+
+    Returns:
+        What it made.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        return make()
+
+
 def _to(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type in PINNED and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)

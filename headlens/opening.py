@@ -8,7 +8,8 @@ from transformers import PreTrainedModel
 
 from headlens.errors import ModelError
 from headlens.lens import Lens
-from headlens.loading import DeviceMap, check_device_map, find, load_model
+from headlens.loading import find, load_model
+from headlens.placing import DeviceMap, check_device_map
 
 
 def load(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headlens.devices import lasting
 from headlens.dryrun import run
 from headlens.heads import Site
 from headlens.lens import Lens
@@ -90,7 +91,7 @@ class Writing:
     def _on(self, device: torch.device) -> Tensor:
         """The unembedding on a device: layers can be on several."""
         if device not in self._copies:
-            self._copies[device] = self.unembedding.to(device)
+            self._copies[device] = lasting(lambda: self.unembedding.to(device))
         return self._copies[device]
 
 

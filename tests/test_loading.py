@@ -20,7 +20,8 @@ import headlens
 from families import build
 from headlens.errors import ModelError
 from headlens.limits import longest_input
-from headlens.loading import find, load_model, model_class, pick_device, read_config
+from headlens.loading import find, load_model, model_class, read_config
+from headlens.placing import pick_device
 from headlens.sources import Source
 
 WHAT_WORKS = (

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headlens.attention import Edit
 from headlens.benchmarks.base import Differentiable
 from headlens.benchmarks.lots import Lot
-from headlens.devices import Carrier, moved
+from headlens.devices import Carrier, lasting, moved
 from headlens.errors import ModelError
 from headlens.heads import Head, Site
 from headlens.lens import Lens
@@ -101,8 +101,12 @@ def shared(heads: Sequence[Head], gates: Tensor) -> Edit:
         if mine is None:
             return output
         if (site, output.device) not in known:  # made once: each waits for its device
-            numbers, columns = map(torch.tensor, mine)
-            known[site, output.device] = moved(numbers, output.device), moved(columns, gates.device)
+            known[site, output.device] = lasting(
+                lambda: (
+                    moved(torch.tensor(mine[0]), output.device),
+                    moved(torch.tensor(mine[1]), gates.device),
+                )
+            )
         numbers, columns = known[site, output.device]
         ones = torch.ones(site.n_heads, dtype=_precise(output), device=output.device)
         factor = ones.index_put((numbers,), gates[columns].to(ones))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headlens.ablation.reference import Reference
 from headlens.attention import Edit, Seam
+from headlens.devices import lasting
 from headlens.errors import InputError, ModelError
 from headlens.heads import Head, Site
 
@@ -49,7 +50,7 @@ def mean(seam: Seam, reference: Reference | None) -> Replace:
     def replace(site: Site, heads: list[int], output: Tensor) -> Tensor:
         name = (site, output.device, output.dtype)
         if name not in known:
-            known[name] = means[site][heads].to(output)
+            known[name] = lasting(lambda: means[site][heads].to(output.device, output.dtype))
         return known[name]
 
     return replace
@@ -155,7 +156,7 @@ def edit_for(mode: str, heads: Sequence[Head], seam: Seam, reference: Reference 
         new = replace(site, mine, output).expand(*output.shape[:2], -1, -1)  # [row, query, head, width]
         name = (site.stack, site.layer, output.device)
         if name not in indices:
-            indices[name] = torch.tensor(mine, device=output.device)
+            indices[name] = lasting(lambda: torch.tensor(mine, device=output.device))
         return output.index_copy(2, indices[name], new)
 
     return edit

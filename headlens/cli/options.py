@@ -57,7 +57,7 @@ _OPTIONS = [
     click.option(
         "--device-map",
         type=click.Choice(["auto", "balanced", "balanced_low_0", "sequential"]),
-        help="Spread a model that is too large for one device over several, over memory and disk: auto, ...",
+        help="Spread a model that is too large for one device over several, over memory and disk.",
     ),
     click.option(
         "--dtype",

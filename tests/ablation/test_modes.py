@@ -208,6 +208,19 @@ def test_backends_agree_and_nothing_stays_behind(mode):
     torch.testing.assert_close(found[0][real], found[1][real], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample", "uniform"])
+def test_gradients_pass_after_inference(mode):
+    lens = headlens.load(build("bert"), toy_tokenizer())
+    inputs = batch(lens.model)
+    with lens.ablate("0.1", mode, [toy_text(5, seed) for seed in range(3)]):
+        with torch.inference_mode():
+            before = lens.model(**inputs).logits
+        after = lens.model(**inputs).logits
+        after.sum().backward()
+    torch.testing.assert_close(before, after, rtol=1e-5, atol=1e-6)
+    assert lens.model.get_input_embeddings().weight.grad.abs().sum() > 0
+
+
 def test_a_pass_that_fails_is_forgotten():
     lens = headlens.load(build("bert"))
     inputs = batch(lens.model)

@@ -204,10 +204,7 @@ def test_models_that_end_alike_have_directories_of_their_own(tmp_path):
 
     assert places("a/bert", "b/gpt2") == ["bert", "gpt2"]
     assert places("a/bert", "b/bert") == ["a_bert", "b_bert"]
-    with pytest.raises(
-        InputError, match="The results of a/bert and a_bert and bert would be in one directory"
-    ):
-        places("a/bert", "a_bert", "bert")
+    assert places("a/bert", "a_bert", "bert") == ["0-a_bert", "1-a_bert", "2-bert"]
 
 
 def test_a_file_that_is_not_there(tmp_path):
