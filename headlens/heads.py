@@ -106,7 +106,8 @@ def select(selector: str | Head | Iterable[Head], sites: Sequence[Site]) -> tupl
     """
     known = [head for site in sites for head in site.heads]
     if isinstance(selector, str):
-        chosen = [head for part in selector.split(",") for head in _matches(part.strip(), sites)]
+        parts = dict.fromkeys(part.strip() for part in selector.split(","))
+        chosen = [head for part in parts for head in _matches(part, sites)]
     else:
         chosen = [selector] if isinstance(selector, Head) else list(selector)
         for head in chosen:

@@ -83,7 +83,7 @@ def _minilm() -> Path:
 
 
 def _local(name: str, path: Path, options: dict[str, Any]) -> Source:
-    if not (path / "config.json").is_file():
+    if not is_there(path / "config.json"):
         raise ModelError(f"{path} holds no config.json, so it is no model directory.", WHAT_WORKS)
     files = tuple(sorted(path.glob("*.safetensors")))
     return Source(name, str(path), {**options, "local_files_only": True}, files)

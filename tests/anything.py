@@ -29,7 +29,7 @@ PIECES = (
     *(b"_", b"0", b"1", b"-1", b"1.1", b"1-2", b"9" * 25, b"9" * 5000, b"nan", b"inf", b"1e999"),
     *(b"(", b")", b"|", b"#", b'"', b",", b";", b"{", b"}", b"[" * 2000, b"=", b"\\", b"Entity=(e1"),
 )  # fmt: skip
-NO_FILES = ("pipe", "socket", "zero", "random", "device", "nothing", "loop", "absent", "a" * 250)
+NO_FILES = ("pipe", "socket", "zero", "random", "device", "nothing", "loop", "absent", "a" * 260)
 
 
 def examples(count: int) -> settings:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import anything
 from headlens.errors import SelectorError
 from headlens.heads import Head, Site, head_name, number_ranges, select
 
@@ -157,3 +158,10 @@ def test_any_text_gives_heads_in_order_or_a_selector_error(text, of):
     assert chosen
     assert list(chosen) == [head for head in known if head in set(chosen)]
     assert select(",".join(head_name(head, of) for head in chosen), of) == chosen
+
+
+def test_long_lists_take_no_time():
+    with anything.within(5):
+        assert len(select(",".join(["*.*"] * 200_000), ONE)) == 12
+        with pytest.raises(SelectorError):
+            select("0." + "1" * 1_000_000, ONE)

@@ -11,7 +11,7 @@ import click
 
 from headlens.cli.save_as import with_save_as
 from headlens.errors import HeadlensError
-from headlens.text.display import visible
+from headlens.text.display import on_terminal, visible
 
 LONGEST = 2000  # characters of a message: what a file holds may be of any length
 
@@ -81,6 +81,16 @@ def _one_line(text: str) -> str:
     if len(line) <= LONGEST:
         return line
     return f"{line[: LONGEST // 2]} [...] {line[-LONGEST // 2 :]}"
+
+
+def say(text: str, err: bool = False) -> None:
+    """Write lines for a person; what comes from files gives a terminal no orders.
+
+    Args:
+        text: the lines.
+        err: whether they go to stderr, where no result goes.
+    """
+    click.echo(on_terminal(text), err=err)
 
 
 def set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headlens.cli import say
 from headlens.cli.check import checked
 from headlens.cli.engine_options import EngineOptions, engine_options
 from headlens.cli.options import ModelOptions, model_options, names
@@ -110,7 +111,6 @@ def command(
     from headlens.ablation.sweep import open_for, run_sweep
     from headlens.report.marks import read_marks
     from headlens.report.page.write import write_report
-    from headlens.text.display import on_terminal
 
     clock = runs.Clock.start()
     plan = _plan(said, out, options)
@@ -120,25 +120,23 @@ def command(
     checks = checked(lens)
     opened = open_for(lens, benchmark, plan.options)
     if benchmark is None:
-        click.echo(f"No --benchmark given: measuring on the bundled sample, {opened.name}.", err=True)
+        say(f"No --benchmark given: measuring on the bundled sample, {opened.name}.", err=True)
     with where.open(options.device) as engine:
         result = run_sweep(lens, opened, replace(plan, engine=engine))
     if reused := result.run["conditions_reused"]:
-        click.echo(f"{reused} of {result.run['conditions']} ablations were measured before; kept.", err=True)
+        say(f"{reused} of {result.run['conditions']} ablations were measured before; kept.", err=True)
     typed = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
     files = _write(result, out)
     facts = {**result.run, "notes": result.notes, "bundled_sample": benchmark is None, "checks": checks}
     runs.save(out, runs.record("ablate", lens, typed, facts, clock))
-    click.echo(
-        on_terminal(summary(result))
-    )  # before the report: what was found is said whatever becomes of the page
+    say(summary(result))  # before the report: what was found is said whatever becomes of the page
     examples.save(
         out, examples.attempt(examples.of_benchmark, lens, opened), read_marks([out], lens.anatomy.heads)
     )
     write_report([out], out / "report.html")
-    click.echo(f"Written to {out}: report.html, {', '.join(files)}, run.json")
+    say(f"Written to {out}: report.html, {', '.join(files)}, run.json")
     for note in result.notes:
-        click.echo(f"Warning: {note}", err=True)
+        say(f"Warning: {note}", err=True)
 
 
 def _plan(said: dict[str, Any], out: Path, options: ModelOptions) -> Plan:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headlens.cli import say
 from headlens.cli.options import ModelOptions, model_options
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def command(ctx: click.Context, model: str, as_json: bool, options: ModelOptions
     lens = replace(options, allow_random_weights=True).load(model)
     how = Options(options.max_length, options.batch_size, options.seed)
     findings = check(lens, options=how, quiet=options.quiet)
-    click.echo(_as_json(model, lens, findings) if as_json else _in_lines(model, lens, findings))
+    say(_as_json(model, lens, findings) if as_json else _in_lines(model, lens, findings))
     if _failed(findings):
         ctx.exit(1)
 
@@ -56,7 +57,7 @@ def checked(lens: Lens) -> dict[str, Any]:
 
     findings = check(lens, only_cheap=True)
     for one in _failed(findings):
-        click.echo(f"Warning: the check {one.name} failed: {one.said}. {one.meaning}", err=True)
+        say(f"Warning: the check {one.name} failed: {one.said}. {one.meaning}", err=True)
     return as_record(findings)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headlens.cli import say
 from headlens.cli.check import checked
 from headlens.cli.corpora import CorpusPath, corpus_options, say_read
 from headlens.cli.engine_options import EngineOptions, engine_options
@@ -117,7 +118,6 @@ def command(
     from headlens.report.tag_map import tags_by_head
     from headlens.report.viewer_data import Marks
     from headlens.tags import margins_in_force
-    from headlens.text.display import on_terminal
 
     clock = runs.Clock.start()
     wanted = [tag.strip() for tag in tags.split(",") if tag.strip()] if tags is not None else None
@@ -151,17 +151,13 @@ def command(
         )
     save(out, found, runs.record("classify", lens, said(), {**found.facts, "checks": checks}, clock))
     if not corpora and found.facts["inputs"].keys() != {"repeats"}:
-        click.echo(
-            "No --corpus was given: these are results for the small English sample of headlens.", err=True
-        )
+        say("No --corpus was given: these are results for the small English sample of headlens.", err=True)
     if corpus.parser:
-        click.echo(f"Trees are silver: a parse by {corpus.parser}, not checked by people.", err=True)
-    click.echo(
-        on_terminal(summary(lens, found))
-    )  # before the report: what was found is said whatever becomes of the page
+        say(f"Trees are silver: a parse by {corpus.parser}, not checked by people.", err=True)
+    say(summary(lens, found))  # before the report: what was found is said whatever becomes of the page
     examples.save(out, examples.attempt(examples.of_corpus, lens, corpus), Marks(tags_by_head(found.tags)))
     write_report([out], out / "report.html")
-    click.echo(
+    say(
         f"\nWrote {out / 'report.html'}, {out / 'tags.csv'}, {out / 'scores.csv'}, {out / 'run.json'} and "
         f"{out / 'figures'}."
     )

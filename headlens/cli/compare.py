@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli import debug_option
+from headlens.cli import debug_option, say
 
 if TYPE_CHECKING:
     from headlens.comparison import Comparison
@@ -52,16 +52,15 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     from headlens.comparison import compare
     from headlens.finished import read_finished
     from headlens.runs import prepare
-    from headlens.text.display import on_terminal
 
     if out is not None:
         prepare(out, "compare")
     comparison = compare(read_finished(first), read_finished(second))
     if out is not None:
         save(comparison, out)
-    click.echo(on_terminal(summary(comparison)))
+    say(summary(comparison))
     if out is not None:
-        click.echo(f"\nWrote report.html, {', '.join(TABLES + FIGURES)} and run.json to {out}.")
+        say(f"\nWrote report.html, {', '.join(TABLES + FIGURES)} and run.json to {out}.")
 
 
 def save(comparison: Comparison, out: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from headlens.cli import say
 from headlens.cli.options import ModelOptions, model_options, spoken_warnings
 
 MEASURES = ("branch_share", "written_norm", "output_norm", "cosine", "stream_share", "logit")
@@ -101,8 +102,6 @@ def command(
     )
     with spoken_warnings():
         found.save(out, measure or DEFAULT, per_token)
-    click.echo(summary(found))
+    say(summary(found))
     n_tokens = len(next(iter(found.axes.values())))
-    click.echo(
-        f"Wrote {Path(out)}: {len(found.heads)} head{'s' * (len(found.heads) != 1)} over {n_tokens} tokens."
-    )
+    say(f"Wrote {Path(out)}: {len(found.heads)} head{'s' * (len(found.heads) != 1)} over {n_tokens} tokens.")

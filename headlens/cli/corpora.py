@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headlens.cli import say
 from headlens.text.hub import is_hub
 
 if TYPE_CHECKING:
@@ -48,6 +49,6 @@ def say_read(corpus: Corpus) -> None:
     """Say which part of each dataset was read, and how much was left out."""
     for origin, path in zip(corpus.datasets, filter(is_hub, corpus.paths), strict=True):
         of = f" of {origin.of_rows:,}" if origin.of_rows is not None else ""
-        click.echo(f"Read {origin.rows:,}{of} rows of {path}: {', '.join(origin.columns)}.", err=True)
+        say(f"Read {origin.rows:,}{of} rows of {path}: {', '.join(origin.columns)}.", err=True)
         for reason, count in origin.left_out.items():
-            click.echo(f"Left out: {count:,} {reason}.", err=True)
+            say(f"Left out: {count:,} {reason}.", err=True)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headlens.cli import debug_option
-from headlens.text.display import on_terminal
+from headlens.cli import debug_option, say
 
 if TYPE_CHECKING:
     from headlens.lens import Lens
@@ -123,7 +122,7 @@ def spoken_warnings() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for message in dict.fromkeys(str(warning.message) for warning in noted):
-        click.echo(on_terminal(f"Warning: {message}"), err=True)
+        say(f"Warning: {message}", err=True)
 
 
 def hush() -> None:

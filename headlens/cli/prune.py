@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headlens.cli import say
 from headlens.cli.check import checked
 from headlens.cli.options import ModelOptions, model_options, said, spoken_warnings
 
@@ -86,7 +87,7 @@ def command(
         "checks": checks,
     }
     runs.save(out, runs.record("prune", lens, said(), facts, clock))
-    click.echo(summary(lens, found, out))
+    say(summary(lens, found, out))
 
 
 def _chosen(lens: Lens, heads: str | None, run: Path | None, keep: float | None) -> tuple[Head, ...]:

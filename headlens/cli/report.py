@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headlens.cli import debug_option
+from headlens.cli import debug_option, say
 
 
 @click.command(
@@ -27,4 +27,4 @@ def command(runs: tuple[Path, ...], out: Path) -> None:
     if out.suffix.lower() not in (".html", ".htm"):
         raise click.BadParameter(f"expected a file that ends in .html, found {out.name}", param_hint="--out")
     write_report(runs, out)
-    click.echo(f"Wrote {out}: {len(runs)} run{'s' * (len(runs) != 1)}.")
+    say(f"Wrote {out}: {len(runs)} run{'s' * (len(runs) != 1)}.")

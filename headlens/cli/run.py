@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headlens.cli import debug_option, main
+from headlens.cli import debug_option, main, say
 
 
 @click.command(
@@ -59,7 +59,7 @@ def command(
         _check(ctx, step.typed, file)
     if dry_run:
         for step in planned:
-            click.echo(f"headlens {shlex.join(step.typed)}")
+            say(f"headlens {shlex.join(step.typed)}")
         return
     runs.prepare(out, "run")
 
@@ -67,16 +67,16 @@ def command(
         words = [*typed, "--quiet"] if quiet and "--quiet" not in typed else list(typed)
         main.main(words, prog_name="headlens", standalone_mode=False, parent=ctx.parent)
 
-    run(experiment, out, invoke, click.echo)
+    run(experiment, out, invoke, say)
     table = conclude(experiment, out, planned)
     if len(table):
-        click.echo(f"\n{'measured':>10}{'published':>15}   what")
+        say(f"\n{'measured':>10}{'published':>15}   what")
         rows: list[Any] = list(table.itertuples())
         for row in rows:
             measured = "-" if math.isnan(row.measured) else f"{row.measured:.4g}"
             published = as_published(row.bound, row.published)
-            click.echo(f"{measured:>10}{published:>15}   {row.what} ({row.model}; {row.source})")
-    click.echo(f"\nWrote {out / experiment.report.out}, {out / 'published.csv'} and {out / 'run.json'}.")
+            say(f"{measured:>10}{published:>15}   {row.what} ({row.model}; {row.source})")
+    say(f"\nWrote {out / experiment.report.out}, {out / 'published.csv'} and {out / 'run.json'}.")
 
 
 def _check(ctx: click.Context, typed: Sequence[str], file: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headlens.cli import say
 from headlens.cli.corpora import CorpusPath, corpus_options, say_read
 from headlens.cli.options import ModelOptions, model_options, names, said, spoken_warnings
 
@@ -75,7 +76,6 @@ def command(
     from headlens.passes import Reading
     from headlens.redundancy.likeness.similar import Options, similar
     from headlens.report.page.write import write_report
-    from headlens.text.display import on_terminal
 
     clock = runs.Clock.start()
     runs.prepare(out, "similar")
@@ -91,12 +91,10 @@ def command(
         )
     save(out, found, runs.record("similar", lens, said(), found.facts, clock))
     if not texts:
-        click.echo(
-            "No --text was given: these are results for the small English sample of headlens.", err=True
-        )
-    click.echo(on_terminal(summary(found)))
+        say("No --text was given: these are results for the small English sample of headlens.", err=True)
+    say(summary(found))
     write_report([out], out / "report.html")
-    click.echo(
+    say(
         f"\nWrote {out / 'report.html'}, {out / 'distances.csv'}, {out / 'clusters.csv'}, {out / 'run.json'} "
         f"and {out / 'figures'}."
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from headlens.cli import say
 from headlens.cli.options import ModelOptions, model_options, spoken_warnings
 
 
@@ -104,7 +105,7 @@ def command(
             maps = maps.drop_special() if drop_special else maps
             maps.save(out, width=width)
     count, unit = len(maps.heads), "words" if maps.by_words else "tokens"
-    click.echo(f"Wrote {Path(out)}: {count} head{'s' * (count != 1)} over {len(maps.tokens)} {unit}.")
+    say(f"Wrote {Path(out)}: {count} head{'s' * (count != 1)} over {len(maps.tokens)} {unit}.")
 
 
 def _typed() -> str:
