@@ -18,6 +18,7 @@ from headlens.strips import Strip, additive
 
 CAUSAL = {"mask_function": causal_mask_function, "q_length": 12, "kv_length": 12, "batch_size": 2}
 OPEN = {"mask_function": bidirectional_mask_function, "q_length": 12, "kv_length": 7, "batch_size": 2}
+SINGLE, HALF = torch.empty(0), torch.empty(0, dtype=torch.float16)  # queries: only their type matters
 
 
 @pytest.mark.parametrize("padding", [False, True])
@@ -31,13 +32,13 @@ def test_blocks_are_those_of_the_whole_mask(arguments, padding):
         reach = mask.reach(start, stop)
         assert reach == 1 + int(expected.any(dim=2)[0, 0].nonzero()[-1])
         for n_keys in (reach, arguments["kv_length"]):
-            visible, added = mask.block(start, stop, n_keys, torch.float32)
+            visible, added = mask.block(start, stop, n_keys, SINGLE)
             assert torch.equal(visible, expected[..., :n_keys])
             assert torch.equal(added, additive(expected[..., :n_keys], torch.float32))
-            assert mask.block(start, stop, n_keys, torch.float32)[0] is visible  # all layers share it
+            assert mask.block(start, stop, n_keys, SINGLE)[0] is visible  # all layers share it
     single = {**arguments, "q_length": 1, "kv_length": 1}
-    assert bool(lazy_mask(**single).block(0, 1, 1, torch.float32)[0].all())
-    assert mask.block(0, 2, 2, torch.float16)[1].min() == torch.finfo(torch.float16).min or arguments is OPEN
+    assert bool(lazy_mask(**single).block(0, 1, 1, SINGLE)[0].all())
+    assert mask.block(0, 2, 2, HALF)[1].min() == torch.finfo(torch.float16).min or arguments is OPEN
 
 
 def test_what_is_stored_does_not_grow_with_the_square():
@@ -84,7 +85,7 @@ def test_padding_and_windows_are_masked_as_before():
         {**CAUSAL, "mask_function": sliding_window_causal_mask_function(4)},
     ):
         mask = lazy_mask(**arguments)
-        visible, added = mask.block(5, 9, 9, torch.float32)
+        visible, added = mask.block(5, 9, 9, SINGLE)
         assert torch.equal(visible, mask.visible(5, 9)[..., :9])
         assert torch.equal(added == 0, visible)
 

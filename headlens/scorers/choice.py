@@ -36,6 +36,8 @@ def is_unique_max(weights: Tensor, values: Tensor) -> Tensor:
     """
     largest = weights.amax(-1, keepdim=True)
     found = (values == largest) & (largest > 0)
+    if weights.device.type != "cpu":  # picking rows would wait for the device
+        return found & (_equal(weights, largest).sum(-1, keepdim=True) <= 1)
     rows = found.any(-1)
     shared = _equal(weights[rows], largest[rows]).sum(-1) > 1
     found[rows] &= ~shared[:, None]

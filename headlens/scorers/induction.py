@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -31,9 +31,11 @@ class Induction(Scorer):
 
     Args:
         writing: what heads write to the logits, None where it cannot be told.
+        asked: whether a model was asked for it.
     """
 
     writing: Writing | None = field(default=None, compare=False)
+    asked: bool = field(default=False, compare=False)
     tag: ClassVar[str] = "induction"
     rules: ClassVar[Mapping[str, Rule]] = {
         "prefix-matching": Rule("score", 0.4, besides="copying"),
@@ -44,15 +46,15 @@ class Induction(Scorer):
     @classmethod
     def make(cls, context: Context) -> Induction:
         """Find out what the model's heads write to its logits."""
-        return cls(Writing.of(context.lens))
+        return cls(Writing.of(context.lens), asked=True)
 
-    def __getstate__(self) -> dict[str, None]:
+    def __getstate__(self) -> dict[str, Any]:
         """Send nothing of a model to another process, which has its own."""
-        return {"writing": None}
+        return {"writing": None, "asked": False}
 
     def bound(self, lens: Lens) -> Induction:
         """Find out what the model's heads write to its logits, unless that is known."""
-        return self if self.writing is not None else Induction(Writing.of(lens))
+        return self if self.asked or self.writing is not None else Induction(Writing.of(lens), asked=True)
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -202,7 +202,9 @@ def test_published_figures_of_any_table(tmp_path_factory, text, column, take, wa
         "column": column,
         "take": take,
     }
-    figure = read_published({**told, "where": {"a": wanted}}, ["r"], "x.toml")
+    more = {"where": {"a": wanted}} if table == "t.csv" else {}
+    more |= {"above": 0.5} if take == "share" else {}
+    figure = read_published({**told, **more}, ["r"], "x.toml")
     found = anything.result_or_refusal(figure.measured, place)
     assert isinstance(found, float | HeadlensError)
 
