@@ -25,6 +25,10 @@ class ModelError(HeadlensError):
     """A model that cannot be loaded, or that neither way of capture can serve."""
 
 
+class NotNumbersError(ModelError):
+    """A model that computes NaN or infinite numbers: nothing that is made of them would mean anything."""
+
+
 class InputError(HeadlensError):
     """A text, file or option value that cannot be used as it is."""
 

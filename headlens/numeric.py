@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headlens.devices import Carrier
-from headlens.errors import ModelError
+from headlens.errors import NotNumbersError
 from headlens.heads import Head, Site
 
 REMEDY = "Try --dtype float32 (float16 overflows easily), or another checkpoint."
@@ -26,9 +26,9 @@ def check_numbers(
         carrier: brings the answer; without one it is waited for.
 
     Raises:
-        ModelError: some weight of a query that counts is NaN; it names the first head with one.
+        NotNumbersError: some weight of a query that counts is none; it names the first head with one.
     """
-    broken = torch.isnan(weights.sum(-1))  # [input, head, query]: a NaN makes its row's sum one
+    broken = ~torch.isfinite(weights.sum(-1))  # [input, head, query]: one such weight makes its row's sum one
     if rows is not None:
         broken = broken & rows[:, None]
     carrier, waits = carrier or Carrier(), carrier is None
@@ -42,8 +42,8 @@ def _refuse(site: Site, heads: Tensor) -> None:
         raise not_numbers(Head(site.stack, site.layer, int(heads.int().argmax())))
 
 
-def not_numbers(head: Head, what: str = "attention") -> ModelError:
-    """The error of a head with NaN.
+def not_numbers(head: Head, what: str = "attention") -> NotNumbersError:
+    """The error of a head with NaN or infinite numbers.
 
     Args:
         head: the head.
@@ -52,9 +52,21 @@ def not_numbers(head: Head, what: str = "attention") -> ModelError:
     Returns:
         The error.
     """
-    return ModelError(
-        f"The {what} of head {head} holds NaN: the model's weights or activations are not numbers.", REMEDY
-    )
+    return holds_none(f"The {what} of head {head}")
+
+
+def holds_none(what: str) -> NotNumbersError:
+    """The error of anything with NaN or infinite numbers.
+
+    Args:
+        what: it is, with its article: "The logits".
+
+    Returns:
+        The error.
+    """
+    verb = "hold" if what.split(" of ")[0].endswith("s") else "holds"
+    why = "the model's weights or activations are not numbers"
+    return NotNumbersError(f"{what} {verb} NaN or an infinite number: {why}.", REMEDY)
 
 
 def broken_parameter(named: Iterable[tuple[str, Tensor]]) -> str:

@@ -14,7 +14,7 @@ from headlens.devices import Carrier
 from headlens.errors import InputError
 from headlens.heads import Site
 from headlens.lens import Lens
-from headlens.numeric import check_numbers
+from headlens.numeric import check_numbers, holds_none
 from headlens.scorers.base import Scorer, TokenView, WordView
 from headlens.tally import Tally
 from headlens.text.batches import Batch
@@ -75,6 +75,7 @@ class Reader:
         self._tallies: dict[Scorer, Tally] = {}
         self._words: dict[Site, Tensor] = {}
         self._carrier = Carrier()
+        self._batch: Batch | None = None
 
     @property
     def tallies(self) -> list[Tally]:
@@ -105,13 +106,14 @@ class Reader:
             for batch in batches:
                 self.begin(batch)
                 with torch.inference_mode():
-                    lens.run(batch.inputs)
-                    self.end()
+                    answer = lens.run(batch.inputs)
+                    self.end(getattr(answer, "last_hidden_state", None))
                 if progress is not None:
                     progress(len(batch.items))
 
     def begin(self, batch: Batch) -> None:
         """Make ready for a batch: count its decisions, where they are the same for every site."""
+        self._batch = batch
         self._words.clear()
         self._carrier.forget()
         for scorer in self._scorers:
@@ -138,8 +140,17 @@ class Reader:
             elif words is not None:
                 self._tallies[scorer].add(site, batch, scorer(words), self._carrier)
 
-    def end(self) -> None:
-        """Bring what a device still holds of the batch, now that all its blocks were shown."""
+    def end(self, states: Tensor | None = None) -> None:
+        """Bring what a device still holds of the batch, now that all its blocks were shown.
+
+        Args:
+            states: the last hidden states of its tokens, [input, token, width], where they are known.
+
+        Raises:
+            NotNumbersError: some of them are no numbers, though its attention is; it names the input.
+        """
+        if states is not None and self._batch is not None:
+            check_states(states, self._batch, self._carrier)
         self._carrier.arrive()
 
     def _gather(self, site: Site, block: Block, batch: Batch) -> None:
@@ -165,6 +176,27 @@ class Reader:
         sums = self._words.pop(site).view(len(batch.items), -1, n, n)[:, :, :-1, :-1]
         pieces: Tensor = batch.on(sums.device, "n_pieces")  # [input, word]
         return sums / pieces.clamp(min=1)[:, None, :, None]
+
+
+def check_states(states: Tensor, batch: Batch, carrier: Carrier) -> None:
+    """Refuse a model whose last hidden states are not numbers, though its attention may be.
+
+    Args:
+        states: of its tokens, [input, token, width].
+        batch: what they belong to.
+        carrier: brings the answer.
+
+    Raises:
+        NotNumbersError: some state of a token that is no padding is none; it names the input.
+    """
+    broken = ~torch.isfinite(states.sum(-1, dtype=torch.float32)) & batch.on(states.device, "real")
+    carrier.bring(broken.any(1), lambda found: _refuse(found, batch))
+
+
+def _refuse(found: Tensor, batch: Batch) -> None:
+    if bool(found.any()):
+        begin = " ".join(word.form for word in batch.items[int(found.int().argmax())].words[:5])
+        raise holds_none(f"The last hidden states of the input that begins {begin!r}")
 
 
 def _precise(block: Block) -> Block:

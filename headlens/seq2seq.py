@@ -232,9 +232,13 @@ def _show(lens: Lens, readers: Mapping[str, Reader], pairs: Sequence[Pair], bloc
 
     sites = [site for site in lens.anatomy.sites if site.stack in readers]
     with torch.inference_mode(), lens.observe(see, sites, block_size):
-        lens.run({**source.inputs, **inputs})
-        for reader in readers.values():
-            reader.end()
+        answer = lens.run({**source.inputs, **inputs})
+        states = {
+            "encoder": getattr(answer, "encoder_last_hidden_state", None),
+            "decoder": getattr(answer, "last_hidden_state", None),
+        }
+        for stack, reader in readers.items():
+            reader.end(states.get(stack))
 
 
 def _views(lens: Lens, pairs: Sequence[Pair]) -> tuple[Batch, dict[str, Tensor], dict[str, Batch]]:

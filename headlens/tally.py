@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headlens.devices import Carrier
 from headlens.heads import Head, Site
+from headlens.numeric import not_numbers
 from headlens.scorers.base import Counts, Gold, Scorer
 from headlens.text.batches import Batch
 
@@ -106,7 +107,14 @@ class Tally:
         Args:
             units: which, each once, [some].
             sums: theirs, [some, ...] each.
+
+        Raises:
+            NotNumbersError: a sum of scores is no number; it names the first such head and measure.
         """
+        broken = ~torch.isfinite(sums[0].sum(0))  # [measure, head]
+        if bool(broken.any()):
+            measure, head = broken.nonzero()[0].tolist()
+            raise not_numbers(self.heads[head], f"score {self.scorer.measures[measure]!r}")
         for mine, part in zip(self.sums, sums, strict=True):
             mine.index_add_(0, units, part)
 

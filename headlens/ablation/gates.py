@@ -18,7 +18,7 @@ from headlens.ablation.gating import differentiating, loss_without, shared
 from headlens.benchmarks.base import Differentiable
 from headlens.benchmarks.batching import until_it_fits
 from headlens.benchmarks.metrics import Array
-from headlens.errors import InputError
+from headlens.errors import InputError, NotNumbersError
 from headlens.heads import Head
 from headlens.lens import Lens
 
@@ -58,6 +58,7 @@ class Learned:
         price: cost of an open gate, in the second fit its gain, in units of the loss.
         all_on: the loss with all heads.
         all_off: the loss without the heads under study.
+        skipped: steps of both fits that were left out, since the loss had no finite derivative.
     """
 
     open_closing: Array
@@ -65,6 +66,7 @@ class Learned:
     price: float
     all_on: float
     all_off: float
+    skipped: int = 0
 
     @property
     def importance(self) -> Array:
@@ -113,7 +115,7 @@ def learn_gates(
         Probabilities under both pressures.
 
     Raises:
-        InputError: the benchmark's loss is not a number.
+        InputError: the benchmark's loss is not a number, or has no finite derivative in half of all steps.
     """
     fit = fit or Fit()
     on, off = loss_without(lens, benchmark), loss_without(lens, benchmark, heads)
@@ -124,15 +126,23 @@ def learn_gates(
         )
     price = fit.pressure * max(abs(off - on), FLOOR * abs(on)) / len(heads) or 1.0  # all losses are 0
     opened: list[Array] = []
+    made = 0
     with tqdm(
         total=2 * fit.steps, desc="learn gates", disable=not progress, file=sys.stderr, unit="step"
     ) as bar:
         for sign in (1, -1):
             place = torch.full((len(heads),), START, dtype=torch.float64, requires_grad=True)
-            for _ in _steps(lens, benchmark, heads, place, (sign * price, fit, seed)):
+            for moved in _steps(lens, benchmark, heads, place, (sign * price, fit, seed)):
+                made += moved
                 bar.update()
             opened.append(open_probability(place.detach()).numpy())
-    return Learned(opened[0], opened[1], price, on, off)
+    skipped = 2 * fit.steps - made
+    if skipped > made:
+        raise InputError(
+            f"The loss of {benchmark.name} had no finite derivative in {skipped} of {2 * fit.steps} steps.",
+            "Try --dtype float32, choose other heads, or find importance by each.",
+        )
+    return Learned(opened[0], opened[1], price, on, off, skipped)
 
 
 def _steps(
@@ -141,8 +151,10 @@ def _steps(
     heads: Sequence[Head],
     place: Tensor,
     plan: tuple[float, Fit, int],
-) -> Iterator[None]:
+) -> Iterator[bool]:
     """Change the gates' locations [head] in place, step by step, under a price of open gates.
+
+    Yields whether the step was made.
 
     The objective is the loss in units of the price, so that its scale says nothing.
     """
@@ -154,25 +166,31 @@ def _steps(
         gates = draw(place, generator)
         part = cast(Differentiable, benchmark.take(next(drawn)))
         slope = until_it_fits(lens, partial(_slope, lens, part, heads, gates.detach()))
-        if torch.isfinite(slope).all():  # a sample of gates may leave no finite loss
+        if slope is not None:
             adam.zero_grad()
             (gates @ slope / abs(price) + math.copysign(1, price) * open_probability(place).sum()).backward()  # type: ignore[no-untyped-call]
             adam.step()
             with torch.no_grad():
                 place.clamp_(-FARTHEST, FARTHEST)
-        yield
+        yield slope is not None
 
 
-def _slope(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], gates: Tensor) -> Tensor:
-    """The derivative of the mean loss by gates that all inputs share, float64 on the CPU, [head]."""
+def _slope(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], gates: Tensor) -> Tensor | None:
+    """The derivative of the mean loss by gates that all inputs share, float64 on the CPU, [head].
+
+    None where it is not finite: a sample of gates may leave no finite loss.
+    """
     leaf = gates.to(lens.device, torch.float64 if lens.model.dtype == torch.float64 else torch.float32)
     leaf.requires_grad_()
     with differentiating(lens, shared(heads, leaf)):
         total = torch.zeros(len(heads), dtype=torch.float64)
-        for lot in benchmark.losses(lens):
-            (slope,) = torch.autograd.grad(lot.losses.sum(), leaf, materialize_grads=True)
-            total += slope.cpu().double()
-    return total / int(benchmark.facts["examples"])
+        try:
+            for lot in benchmark.losses(lens):
+                (slope,) = torch.autograd.grad(lot.losses.sum(), leaf, materialize_grads=True)
+                total += slope.cpu().double()
+        except NotNumbersError:
+            return None
+    return total / int(benchmark.facts["examples"]) if torch.isfinite(total).all() else None
 
 
 def _batches(n_examples: int, size: int, seed: int) -> Iterator[list[int]]:

@@ -15,6 +15,7 @@ from headlens.benchmarks.batching import until_it_fits
 from headlens.benchmarks.metrics import Array
 from headlens.heads import Head
 from headlens.lens import Lens
+from headlens.numeric import not_numbers
 
 
 def per_example(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], gate: float = 1.0) -> Array:
@@ -30,6 +31,9 @@ def per_example(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], ga
 
     Returns:
         dL(x)/dxi_h, [example, head].
+
+    Raises:
+        NotNumbersError: some derivative is none; it names the first head with one.
     """
 
     def work() -> Array:
@@ -38,6 +42,9 @@ def per_example(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], ga
             sums = torch.zeros(int(benchmark.facts["examples"]), len(heads), dtype=torch.float64)
             for lot in benchmark.losses(lens):
                 sums.index_add_(0, lot.owners.cpu(), gates.gradients(lot))
+        broken = ~sums.isfinite().all(0)  # [head]
+        if bool(broken.any()):
+            raise not_numbers(heads[int(broken.int().argmax())], "derivative of the loss by the gate")
         return sums.numpy()
 
     return until_it_fits(lens, work)

@@ -14,8 +14,10 @@ from headlens.ablation.gating import loss_without
 from headlens.ablation.gradients import integrated, layer_norms, per_example
 from headlens.ablation.importance import ranked
 from headlens.ablation.shapley import badness, shapley
+from headlens.ablation.showing import show
 from headlens.benchmarks.base import Benchmark, Differentiable
 from headlens.benchmarks.metrics import Array
+from headlens.diagnosis import diagnosing
 from headlens.errors import InputError
 from headlens.heads import Head
 from headlens.lens import Lens
@@ -113,6 +115,7 @@ def gates(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settin
     """
     found = learn_gates(lens, benchmark, heads, settings.fit, settings.seed, settings.progress)
     facts = {**asdict(settings.fit), "price": found.price, "all_on": found.all_on, "all_off": found.all_off}
+    facts["skipped_steps"] = found.skipped
     roles = ranked(heads, "gates", found.importance)[["stack", "layer", "head"]]
     roles = roles.assign(open_closing=found.open_closing, open_opening=found.open_opening, role=found.roles)
     return Estimate("gates", heads, found.importance, None, {**facts, "seed": settings.seed}, roles)
@@ -169,6 +172,7 @@ def estimate(
 
     Raises:
         InputError: there is no such method, no head, or the method needs losses and the benchmark has none.
+        ModelError: the model computes NaN or infinite numbers.
     """
     if method not in METHODS:
         raise InputError(
@@ -181,7 +185,8 @@ def estimate(
         )
     if not heads:
         raise InputError("No heads are named.", "Name one at least, such as 0.0.")
-    return METHODS[method](lens, benchmark, tuple(heads), settings or Settings())
+    with diagnosing(lens, lambda: show(benchmark, lens)):
+        return METHODS[method](lens, benchmark, tuple(heads), settings or Settings())
 
 
 def _mean(method: str, heads: tuple[Head, ...], found: Array, **facts: Any) -> Estimate:

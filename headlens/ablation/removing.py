@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-import torch
 
 from headlens.ablation.modes import NEED_REFERENCE
 from headlens.ablation.prefix import Prefix
 from headlens.ablation.reference import Reference, gather
-from headlens.attention import Block
-from headlens.benchmarks.base import Benchmark, Differentiable
+from headlens.ablation.showing import show
+from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Array
-from headlens.errors import ModelError
-from headlens.heads import Head, Site
+from headlens.diagnosis import diagnosing, find_source
+from headlens.heads import Head
 from headlens.lens import Lens
-from headlens.numeric import REMEDY, broken_parameter, check_numbers
-from headlens.offloaded import named_weights
 
 T = TypeVar("T")
 
@@ -157,49 +155,31 @@ class _Part:
     def _without(self, heads: tuple[Head, ...]) -> Array:
         if not self.recorded:  # the baseline came from disk or elsewhere: its passes are still to be seen
             self._clean()
-        reference = self.reference()
-        with (
-            self.prefix.reuse(heads, patterns=self.mode == "uniform"),
-            self.lens.ablate(heads, self.mode, reference),
-        ):
-            return self.benchmark.measure(self.lens)
+        self.reference()  # found before, with passes of its own
+        with self.prefix.reuse(heads, patterns=self.mode == "uniform"), self._out(heads):
+            values = self.benchmark.measure(self.lens)
+        return self._checked(values, heads)
 
     def _clean(self) -> Array:
         self.recorded = True
-        with self.prefix.record(), self.lens.ablate(()):
+        with self.prefix.record(), self._out(()):
             values = self.benchmark.measure(self.lens)
-        if np.isnan(values).any():
-            self._check_numbers()
+        return self._checked(values, ())
+
+    @contextmanager
+    def _out(self, heads: tuple[Head, ...]) -> Iterator[None]:
+        """Without heads while the block lasts, and numbers that are none are refused by their source."""
+        reference = self.reference() if heads else None
+        mode = self.mode if heads else "zero"
+        with self.lens.ablate(heads, mode, reference), diagnosing(self.lens, self._again, heads):
+            yield
+
+    def _checked(self, values: Array, heads: tuple[Head, ...]) -> Array:
+        """The same; the model is looked at where some are no numbers: a metric can be undefined, too."""
+        if not np.isfinite(values).all():
+            with self._out(heads):
+                find_source(self.lens, self._again)
         return values
 
-    def _check_numbers(self) -> None:
-        """Refuse a model that computes with NaN; a metric can be undefined for other reasons, too."""
-        trained = dict(self.lens.model.named_parameters(remove_duplicate=False))
-        weights = (pair for pair in named_weights(self.lens.model) if pair[0] in trained)
-        if broken := broken_parameter(weights):
-            raise ModelError(f"The model's weight {broken} holds NaN or an infinite number.", REMEDY)
-
-        def see(site: Site, block: Block) -> None:
-            check_numbers(site, block.pattern, block.visible.any(-1)[:, 0].expand(len(block.pattern), -1))
-
-        with self.lens.observe(see):
-            show(self.benchmark, self.lens)
-
-
-def show(benchmark: Benchmark, lens: Lens) -> None:
-    """Run a model over all inputs of a benchmark, for what its heads do.
-
-    Args:
-        benchmark: the inputs; one that generates shows its references (teacher forcing), and one that pads
-            without saying so shows its inputs one by one, as its own `show` does.
-        lens: the model.
-    """
-    own = getattr(benchmark, "show", None)
-    with torch.no_grad():
-        if own is not None:
-            own(lens)
-        elif isinstance(benchmark, Differentiable):
-            for _ in benchmark.losses(lens):
-                pass
-        else:
-            benchmark.measure(lens)
+    def _again(self) -> None:
+        show(self.benchmark, self.lens)

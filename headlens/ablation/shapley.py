@@ -11,8 +11,10 @@ import torch
 from tqdm import tqdm
 
 from headlens.ablation.gating import loss_without
+from headlens.ablation.showing import show
 from headlens.benchmarks.base import Benchmark, Differentiable
 from headlens.benchmarks.metrics import Array
+from headlens.diagnosis import diagnosing
 from headlens.heads import Head
 from headlens.lens import Lens
 
@@ -114,17 +116,26 @@ def badness(lens: Lens, benchmark: Benchmark) -> Value:
     Returns:
         The benchmark's loss; where it has none its primary metric, its sign turned if larger is better.
     """
-    if isinstance(benchmark, Differentiable):
-        has_loss = benchmark
-        return lambda out: loss_without(lens, has_loss, sorted(out))
 
-    def worse(out: frozenset[Head]) -> float:
+    def loss(out: tuple[Head, ...]) -> float:
+        if isinstance(benchmark, Differentiable):
+            return loss_without(lens, benchmark, out)
         metric = benchmark.metrics[0]
-        with torch.no_grad(), lens.ablate(sorted(out)):
+        with torch.no_grad(), lens.ablate(out):
             value = metric.value(benchmark.measure(lens))
         return 0.0 - value if metric.larger_is_better else value
 
-    return worse
+    def bad(out: frozenset[Head]) -> float:
+        heads = tuple(sorted(out))
+
+        def again() -> None:
+            with lens.ablate(heads):
+                show(benchmark, lens)
+
+        with diagnosing(lens, again, heads):
+            return loss(heads)
+
+    return bad
 
 
 def _orders(heads: Sequence[Head], permutations: int, seed: int) -> Iterator[list[int]]:

@@ -20,6 +20,7 @@ from headlens.benchmarks.labelled import Coded, below_chance, encode, read_label
 from headlens.benchmarks.language_head import predicts_next
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
+from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import no_cache
 from headlens.devices import moved
 from headlens.lens import Lens
@@ -148,7 +149,9 @@ class Classification:
         def work(group: list[int]) -> Tensor:
             inputs = _inputs(lens, [self.coded[index] for index in group])
             logits: Tensor = lens.model(**inputs, **no_cache(lens)).logits
-            return log_softmax(logits if logits.dtype == torch.float64 else logits.float(), dim=1)
+            log_p = log_softmax(logits if logits.dtype == torch.float64 else logits.float(), dim=1)
+            check_outputs(lens, log_p, range(len(group)), [self.coded[index].ids for index in group])
+            return log_p
 
         lengths = [len(one.ids) for one in self.coded]
         # without a padding token a decoder looks at the last position, which may be padding

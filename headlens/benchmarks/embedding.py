@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headlens.benchmarks.batching import padded, run_batches
+from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import no_cache
 from headlens.lens import Lens
 
@@ -52,4 +53,5 @@ def embed_batch(lens: Lens, ids: Sequence[Sequence[int]]) -> Tensor:
     mask = inputs["attention_mask"].to(hidden.device)
     hidden = hidden.masked_fill(mask[..., None] == 0, 0)
     mean: Tensor = hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True)
+    check_outputs(lens, mean, range(len(ids)), ids, "last hidden states")
     return mean

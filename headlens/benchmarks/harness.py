@@ -19,8 +19,10 @@ from headlens.benchmarks.harness_scores import Score, scores_of
 from headlens.benchmarks.harness_tasks import YAML, load_tasks, quietly, seeded
 from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input
 from headlens.benchmarks.metrics import Array, Ratio
+from headlens.benchmarks.numbers import writing_numbers
 from headlens.errors import InputError
 from headlens.lens import Lens
+from headlens.numeric import holds_none
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +158,7 @@ class Harness:
     def _answered(self, lens: Lens, batch_size: int | None) -> list[list[Any]]:
         """Copies of every document's requests with what the model answers."""
         asked = [[_fresh(request) for request in document.requests] for document in self.documents]
-        with seeded(), wrapped(lens, self.longest) as model:
+        with seeded(), wrapped(lens, self.longest) as model, writing_numbers(lens.model):
 
             def work(group: list[int]) -> list[int]:
                 kinds: dict[str, list[Any]] = defaultdict(list)
@@ -168,13 +170,21 @@ class Harness:
                     with quietly():
                         answers = getattr(model, kind)(requests, disable_tqdm=True)
                     for request, answer in zip(requests, answers, strict=True):
-                        request.resps.append(answer)
+                        request.resps.append(_number(request, answer))
                 return group
 
             lengths = [document.tokens for document in self.documents]
             for _ in run_batches(lens, lengths, work, batch_size):
                 pass
         return asked
+
+
+def _number(request: Any, answer: Any) -> Any:
+    """The model's answer: a text, or a log-probability, alone or with more; refused where that is none."""
+    value = answer[0] if isinstance(answer, tuple | list) else answer
+    if isinstance(value, float) and np.isnan(value):
+        raise holds_none(f"The log-probability of the request that begins {str(request.args[0])[:40]!r}")
+    return answer
 
 
 def _fresh(request: Any) -> Any:

@@ -15,6 +15,7 @@ from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, nee
 from headlens.benchmarks.language_head import check_head, predicts_next
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Ratio
+from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import Predicted, predict, tokens_at_once
 from headlens.benchmarks.windows import windows
 from headlens.errors import InputError
@@ -199,7 +200,9 @@ class Language:
             places = torch.tensor([place for window in batch for place in window.places])
             gold = torch.tensor([token for window in batch for token in window.gold])
             inputs = padded(lens, [window.ids for window in batch])
-            return batch, predict(lens, inputs, rows, places, gold, right=not self.causal)
+            found = predict(lens, inputs, rows, places, gold, right=not self.causal)
+            check_outputs(lens, found.loss, rows, [window.ids for window in batch])
+            return batch, found
 
         lengths = [len(window.ids) for window in self.windows]
         for _, made in run_batches(lens, lengths, work, self.options.batch_size, tokens_at_once(lens)):

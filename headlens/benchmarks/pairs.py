@@ -18,6 +18,7 @@ from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input
 from headlens.benchmarks.language_head import check_head, predicts_next
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric, Ratio
+from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import predict, tokens_at_once
 from headlens.benchmarks.sentences import Sentence, context_token, encode
 from headlens.benchmarks.tables import Row
@@ -178,12 +179,15 @@ class Pairs:
             rows = torch.tensor([row for row, (_, places) in enumerate(batch) for _ in places])
             places = torch.tensor([place for _, places in batch for place in places])
             owners = torch.tensor([i for i, _ in batch])
-            made = padded(lens, [self.sentences[i].ids for i, _ in batch])
+            read = [self.sentences[i].ids for i, _ in batch]
+            made = padded(lens, read)
             if self.mask is None:
                 places -= 1  # what predicts a token stands before it
             else:
                 made["input_ids"][moved((rows, places), lens.device)] = self.mask
-            return owners, owners[rows], predict(lens, made, rows, places, ids).loss
+            loss = predict(lens, made, rows, places, ids).loss
+            check_outputs(lens, loss, rows, read)
+            return owners, owners[rows], loss
 
         for _, found in run_batches(lens, lengths, work, self.options.batch_size, tokens_at_once(lens)):
             yield found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from headlens.benchmarks.linear import Linear, fit, need_sklearn
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.devices import moved
+from headlens.diagnosis import diagnosing
 from headlens.errors import InputError
 from headlens.lens import Lens
 from headlens.regular import file_sha256, from_home
@@ -84,8 +86,9 @@ class Probe:
         classes, gold = (_numbered(part, labels, train_path) for part in (train, test))
         longest = longest_input(lens, options.max_length)
         train_ids, ids = ([one.ids for one in encode(lens, part, longest)] for part in (train, test))
-        with torch.inference_mode():
-            features = embed(lens, train_ids, options.batch_size)
+        again = partial(embed, lens, train_ids, options.batch_size)
+        with torch.inference_mode(), diagnosing(lens, again):
+            features = again()
         linear = fit(features.numpy(), classes)
         right = linear.log_probabilities(features).argmax(dim=1) == torch.tensor(classes)
         facts = {

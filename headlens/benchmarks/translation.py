@@ -14,6 +14,7 @@ from headlens.benchmarks.corpus_scores import BLEU, CHRF, CorpusScore, Ngrams
 from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, need_tokenizer
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array
+from headlens.benchmarks.numbers import check_outputs, writing_numbers
 from headlens.benchmarks.prediction import predict, tokens_at_once
 from headlens.benchmarks.tables import read_rows
 from headlens.benchmarks.writer import check_writer
@@ -154,7 +155,7 @@ class Translation:
                 return texts
 
             lengths = [self.options.beams * (len(self.pairs[index].source) + limit) for index in members]
-            with torch.inference_mode():
+            with torch.inference_mode(), writing_numbers(model):
                 for group, texts in run_batches(lens, lengths, work, self.options.batch_size):
                     for place, text in zip(group, texts, strict=True):
                         written[members[place]] = text
@@ -183,6 +184,7 @@ class Translation:
             places = torch.tensor([place for pair in pairs for place in range(len(pair.labels))])
             gold = torch.tensor([token for pair in pairs for token in pair.labels])
             loss = predict(lens, inputs, rows, places, gold).loss
+            check_outputs(lens, loss, rows, [pair.source for pair in pairs])
             examples = torch.tensor(group)
             return Lot(examples, examples[rows], loss * weight)
 

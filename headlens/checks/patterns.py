@@ -31,7 +31,8 @@ def numbers(subject: Subject) -> Outcome:
         said = f"{len(broken)} of {len(anatomy.heads)} heads look at NaN, first {first}"
         return Outcome(False, said, len(broken), 0)
     states = sum(int((~torch.isfinite(x)).sum()) for seen in subject.alone for x in seen.real_states(0))
-    logits = int(torch.isnan(subject.plain_logits).sum())
+    plain = subject.plain_logits
+    logits = int((torch.isnan(plain) | torch.isposinf(plain)).sum())  # minus infinity forbids a token
     if states + logits:
         said = f"no number where {states} states and {logits} logits should be"
         return Outcome(False, said, states + logits, 0)

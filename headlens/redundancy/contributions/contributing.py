@@ -12,6 +12,7 @@ import torch
 from headlens.heads import Head, Site
 from headlens.lens import Lens
 from headlens.map_making import title_of
+from headlens.numeric import holds_none
 from headlens.redundancy.contributions.direct import slopes_of
 from headlens.redundancy.contributions.measuring import Parts, measure_writing, reaches_logits
 from headlens.redundancy.contributions.predicted import Predicted, position_of, predicted, token_id
@@ -96,6 +97,8 @@ def _effects(
         if site not in homeless:
             written = parts[site].written
             effects[site] = (written @ slope.to(written)).double().numpy()
+            if not np.isfinite(effects[site]).all():
+                raise holds_none(f"The derivative of the logit by what {site} writes")
     return effects
 
 

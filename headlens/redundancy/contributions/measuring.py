@@ -15,6 +15,7 @@ from headlens.errors import ModelError
 from headlens.heads import Site
 from headlens.lens import Lens
 from headlens.linear_norm import Norm, norm_of
+from headlens.numeric import holds_none, not_numbers
 from headlens.redundancy.contributions.places import Place, noting
 from headlens.redundancy.contributions.stream import Joint
 from headlens.redundancy.contributions.sums import Array, Sums
@@ -93,7 +94,11 @@ class _Pass:
         for number in range(site.n_heads):
             own = heads[:, number].to(kind)
             written = own @ slices[number].to(kind)
+            if not bool(torch.isfinite(written).all()):
+                raise not_numbers(site.heads[number], "output")
             sums.add(written, passing.through(written), own.norm(dim=-1))
+        if not bool(torch.isfinite(branch if whole is None else whole).all()):
+            raise holds_none(f"The residual stream behind {site}")
         offset = passing.offset
         has_bias = bias is not None or offset is not None
         if has_bias:
@@ -155,7 +160,7 @@ def measure_writing(
         The parts of every site, and what the model put out.
 
     Raises:
-        ModelError: the heads do not add up to what W_O puts out.
+        ModelError: the heads do not add up to what W_O puts out, or are no numbers.
     """
     work = _Pass(lens, joints, position)
     work.streams = {joint.stream: None for joint in joints.values()}

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headlens.benchmarks.language_head import predicts_next
 from headlens.errors import InputError
 from headlens.lens import Lens
+from headlens.numeric import holds_none
 from headlens.text.display import readable_tokens
 
 
@@ -119,8 +121,11 @@ def predicted(lens: Lens, answer: Any, position: int, token: int | None) -> Pred
 
     Raises:
         InputError: the model has no logit for the token.
+        NotNumbersError: the largest logit there is no number.
     """
     logits = answer.logits[0, position].float()  # [vocabulary]
+    if not bool(torch.isfinite(logits.amax())):
+        raise holds_none(f"The logits of position {position}")
     chosen = int(logits.argmax()) if token is None else token
     if chosen >= len(logits):
         raise InputError(

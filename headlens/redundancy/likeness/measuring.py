@@ -12,10 +12,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from headlens.attention import Block
-from headlens.devices import exact
+from headlens.devices import Carrier, exact
 from headlens.heads import Head, Site
 from headlens.lens import Lens
 from headlens.limits import takes_positions
+from headlens.numeric import check_numbers
 from headlens.passes import Reading, pad_id
 from headlens.redundancy.likeness.cka import linear_cka
 from headlens.redundancy.likeness.divergence import add_pairs, mean_divergence
@@ -96,14 +97,17 @@ def _show(lens: Lens, batch: Batch, seen: Patterns, sample: Sample, block_size: 
         inputs["decoder_input_ids"] = torch.full((len(batch.items), 1), start_id(lens.model))
 
     def see(site: Site, block: Block) -> None:
+        counted = block.visible.any(-1)[:, 0].expand(len(block.pattern), -1)
+        check_numbers(site, block.pattern, counted, carrier)
         seen.see(site, block)
 
     def note(site: Site, output: Tensor) -> Tensor:
         return sample.note(site, output)
 
-    sites = list(sample.heads)
+    sites, carrier = list(sample.heads), Carrier()
     with torch.inference_mode(), lens.observe(see, sites, block_size), lens.edit(note):
         lens.run(inputs)
+        carrier.arrive()
         sample.end()
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from headlens.devices import Carrier, moved
 from headlens.heads import Head, Site
 from headlens.lens import Lens
+from headlens.numeric import not_numbers
 from headlens.plain_layers import output_matrix
 from headlens.text.batches import Batch
 from headlens.text.inputs import Item
@@ -70,7 +71,11 @@ class Sample:
         self._carrier.arrive()
 
     def _keep(self, site: Site, slots: Tensor, taken: Tensor) -> None:
-        self.outputs[site][:, slots] = taken[:, list(self.heads[site])].float().transpose(0, 1)
+        mine = taken[:, list(self.heads[site])].float().transpose(0, 1)  # [head, token, width]
+        broken = ~torch.isfinite(mine).flatten(1).all(1)
+        if bool(broken.any()):
+            raise not_numbers(_head(site, self.heads[site], int(broken.int().argmax())), "outputs")
+        self.outputs[site][:, slots] = mine
 
 
 def written(lens: Lens, sample: Sample) -> tuple[list[Tensor], list[Site]]:
@@ -87,6 +92,9 @@ def written(lens: Lens, sample: Sample) -> tuple[list[Tensor], list[Site]]:
     Returns:
         Of each site float32 [head, token, width], centred over tokens, NaN where a head writes nothing that
         varies; and the sites whose W_O is no plain layer, NaN too.
+
+    Raises:
+        NotNumbersError: a head's rows of W_O are no numbers.
     """
     parts, unknown = [], []
     noise = NOISE * torch.finfo(lens.model.dtype).eps
@@ -100,9 +108,16 @@ def written(lens: Lens, sample: Sample) -> tuple[list[Tensor], list[Site]]:
             continue
         slices = matrix.cpu().double().view(site.n_heads, site.head_width, -1)  # [head, width, model width]
         mine = [slices[head] for head in sample.heads[site]]
+        for number, w in enumerate(mine):
+            if not bool(torch.isfinite(w).all()):
+                raise not_numbers(_head(site, sample.heads[site], number), "W_O")
         made = [_rotated(z.double(), w, noise) for z, w in zip(outputs, mine, strict=True)]
         parts.append(torch.stack(made))
     return parts, unknown
+
+
+def _head(site: Site, numbers: Sequence[int], number: int) -> Head:
+    return Head(site.stack, site.layer, numbers[number])
 
 
 def _rotated(z: Tensor, w: Tensor, noise: float) -> Tensor:

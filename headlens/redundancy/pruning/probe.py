@@ -13,6 +13,7 @@ from headlens.dryrun import N_SOURCE, N_TOKENS, run
 from headlens.errors import ModelError
 from headlens.heads import Head
 from headlens.lens import Lens
+from headlens.numeric import holds_none
 
 JOINT = "Something between its heads and W_O depends on all heads together, a norm for instance."
 WITHIN = 1e-5  # of the largest output, where that is above 1
@@ -25,12 +26,17 @@ class Probe:
         lens: the model as it is; on return it is as it was.
         removed: the heads.
         seed: of the tokens.
+
+    Raises:
+        NotNumbersError: what it puts out is NaN or infinite.
     """
 
     def __init__(self, lens: Lens, removed: Sequence[Head], seed: int = 0) -> None:
         self._seed = seed
         with lens.ablate(removed):
             self._expected = self._outputs(lens.model)
+        if not bool(torch.isfinite(self._expected).all()):
+            raise holds_none("What the model puts out with these heads ablated")
         size = max(1.0, float(self._expected.abs().max()))
         eps = torch.finfo(lens.model.dtype).eps
         self.tolerance = size * max(WITHIN, 8 * eps if lens.model.dtype.itemsize < 4 else 0)
