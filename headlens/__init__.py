@@ -15,8 +15,11 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the hub's client is imported
 
 if TYPE_CHECKING:
     from headlens.ablation.result import Sweep as Sweep

@@ -27,6 +27,7 @@ from headlens.placing import DeviceMap, check_device_map, pick_device
 from headlens.sources import Source as Source
 from headlens.sources import find as find
 from headlens.sources import pinned
+from headlens.unsafe import check_kernels, check_shards
 
 DTYPES: Mapping[str, torch.dtype] = {
     name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")
@@ -48,10 +49,16 @@ def read_config(source: Source) -> PreTrainedConfig:
     compact = read_compact(source.place)
     try:
         if compact is not None:
-            return compact.own_config()
-        return cast(PreTrainedConfig, AutoConfig.from_pretrained(source.place, **source.options))
+            config = compact.own_config()
+        else:
+            config = cast(PreTrainedConfig, AutoConfig.from_pretrained(source.place, **source.options))
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, ... for a bad config
-        raise ModelError(f"The config of {source.name!r} cannot be read: {first_line(error)}") from error
+        raise ModelError(
+            f"The config of {source.name!r} cannot be read: {first_line(error)}",
+            "Read that code, and type --trust-remote-code to run it." if "custom code" in str(error) else "",
+        ) from error
+    check_kernels(config, source.name)
+    return config
 
 
 def model_class(config: PreTrainedConfig) -> type[Any]:
@@ -120,6 +127,7 @@ def load_model(
     else:
         kind = model_class(read_config(source))
         options["use_safetensors"] = True  # a pickled checkpoint could run code
+        check_shards(source)
     compact = read_compact(source.place)
     if compact is not None and device_map is not None:
         raise ModelError(f"{source.name!r} is compact, and goes to one device.", "Leave --device-map out.")
