@@ -30,7 +30,7 @@ AGREEMENT = ["method_a", "method_b", "rho", "n"]
 _WHOLE = ("layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws")
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
 # where the comma is the decimal sign, spreadsheets take semicolons for the ends of cells, and quotes for text
-_FORMULA = re.compile(f'^(?=[{_SIGNS}\t\n])|([;\t\n][" ]*)(?=[{_SIGNS}])')
+_FORMULA = re.compile(f'^(?=[ \xa0]*[{_SIGNS}]|[\t\n])|([;\t\n][" ]*)(?=[{_SIGNS}])')
 
 
 class HeadScores(pd.DataFrame):
@@ -71,9 +71,9 @@ class HeadScores(pd.DataFrame):
 def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = None) -> None:
     r"""Write a table: UTF-8, comma, header, empty cells for "not measured", the same bytes every time.
 
-    What a spreadsheet would run as a formula (a text that begins with one of ``= + - @``, tab or line end, or
-    has such a sign behind a semicolon, tab or line end) gets a quote mark in front. Line ends in a text are
-    written as ``\n``.
+    What a spreadsheet would run as a formula (a text that begins with a tab, a line end or, behind blanks
+    or not, one of ``= + - @``, or that has such a sign behind a semicolon, tab or line end) gets a quote mark
+    in front. Line ends in a text are written as ``\n``.
 
     Args:
         frame: the table; its index is not written.

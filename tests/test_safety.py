@@ -101,9 +101,10 @@ def test_an_index_leads_to_no_pickle_and_to_no_other_place(model, tmp_path, targ
     (model / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": dict.fromkeys(weights, target)})
     )
+    name = f"model.safetensors.index.json of {str(model)!r} names {target!r}"
     assert refused(model) == (
-        f"model.safetensors.index.json of {str(model)!r} names {target!r}, where .safetensors files beside it "
-        "were expected. headlens reads no pickled files and none elsewhere: save the model with save_pretrained."
+        f"{name}, where .safetensors files beside it were expected. headlens reads no pickled files and none "
+        "elsewhere: save the model with save_pretrained."
     )
 
 

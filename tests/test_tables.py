@@ -77,6 +77,14 @@ def test_formulas_are_defused_in_text(tmp_path, sign, kind):
     assert pd.read_csv(tmp_path / "t.csv")["n"].tolist() == [-1, 2, 3]
 
 
+@pytest.mark.parametrize("blanks", [" ", "   ", "\xa0", " \xa0"])
+def test_blanks_hide_no_formula(tmp_path, blanks):
+    content = written(
+        pd.DataFrame({"token": [f"{blanks}=1+1", f"{blanks}x", f"a{blanks}-b"]}), tmp_path
+    ).decode()
+    assert content == f"token\n'{blanks}=1+1\n{blanks}x\na{blanks}-b\n"
+
+
 def test_a_return_begins_no_row_of_its_own(tmp_path):
     frame = pd.DataFrame({"t": ["a\r=1+1", "b\r\nc"], "n": [1, 2]})
     assert written(frame, tmp_path) == b't,n\n"a\n\'=1+1",1\n"b\nc",2\n'
