@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+import transformers
 
 import headlens
 from families import ALL, BY_INTERFACE, batch, build, implementations
@@ -258,3 +259,90 @@ def test_no_four_dimensional_mask_is_made(monkeypatch):
         lens.model(**batch(lens.model))
     assert rows
     assert max(rows) == 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["bert", "gpt2", "bart", "deberta_v2"])
+def test_dropout_is_off_while_heads_are_looked_at_or_taken_out(family):
+    """Also of a model in training mode, whose outputs are otherwise never the same."""
+    model = build(family)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout) or type(module).__name__ == "StableDropout":
+            module.p = module.drop_prob = 0.5
+        if isinstance(getattr(module, "dropout", None), float):
+            module.dropout = 0.5
+    inputs = batch(model)
+    lens = headlens.load(model)
+    expected, patterns = model(**inputs).logits, lens.patterns(**inputs)
+    with lens.ablate(lens.anatomy.heads[:1]):
+        ablated = model(**inputs).logits
+    model.train()
+    assert (model(**inputs).logits - expected).abs().max() > 0.01
+    with lens.observe(lambda site, block: None):
+        torch.testing.assert_close(model(**inputs).logits, expected, atol=1e-5, rtol=0)
+    with lens.ablate(lens.anatomy.heads[:1]):
+        torch.testing.assert_close(model(**inputs).logits, ablated, atol=1e-5, rtol=0)
+    for site, pattern in lens.patterns(**inputs).items():
+        torch.testing.assert_close(pattern, patterns[site], atol=1e-6, rtol=0)
+    assert model.training
+    assert (model(**inputs).logits - expected).abs().max() > 0.01
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["bert", "llama", "t5", "bloom"])
+def test_what_the_caller_gives_is_not_edited(family):
+    lens = headlens.load(build(family))
+    inputs = batch(lens.model)
+    before = {name: tensor.clone() for name, tensor in inputs.items()}
+    lens.patterns(**inputs)
+    lens.run(inputs)
+    for mode in ("zero", "uniform"):
+        if (family, mode) != ("bloom", "uniform"):
+            with lens.ablate(lens.anatomy.heads[:1], mode), lens.observe(lambda site, block: None):
+                lens.model(**inputs)
+    assert before.keys() == inputs.keys()
+    assert all(torch.equal(before[name], tensor) for name, tensor in inputs.items())
+
+
+HYBRID = {
+    "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "pad_token_id": 0,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+KINDS = {
+    "Lfm2": {"layer_types": ["conv", "full_attention", "conv", "full_attention"]},
+    "Qwen3Next": {
+        "layer_types": ["linear_attention", "full_attention"] * 2, "head_dim": 8, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "num_experts": 2,
+        "num_experts_per_tok": 1, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16,
+    },
+}  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_without_attention_are_no_layers_of_attention(kind):
+    """Of convolutions and linear attention between layers of attention, these alone, by their own numbers."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**HYBRID, **KINDS[kind])
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    lens = headlens.load(model)
+    assert [(site.layer, site.n_heads, site.n_kv_heads) for site in lens.anatomy.sites] == [
+        (1, 4, 2),
+        (3, 4, 2),
+    ]
+    assert [site.module.split(".")[2] for site in lens.anatomy.sites] == ["1", "3"]
+    inputs = batch(model)
+    found, clean = lens.patterns(**inputs), model(**inputs).logits
+    with lens.ablate("3.2"):
+        ablated = model(**inputs).logits
+    layer = model.model.layers[3].self_attn
+    (layer.o_proj if hasattr(layer, "o_proj") else layer.out_proj).weight[:, 16:24] = 0
+    torch.testing.assert_close(ablated, model(**inputs).logits, atol=1e-5, rtol=0)
+    assert (ablated - clean).abs().max() > 1e-5
+    model.set_attn_implementation("eager")
+    own = [one for one in model(**inputs, output_attentions=True).attentions if one is not None]
+    real = inputs["attention_mask"].bool()
+    for one, pattern in zip(own, found.values(), strict=True):
+        torch.testing.assert_close(
+            pattern.transpose(1, 2)[real], one.transpose(1, 2)[real], atol=1e-6, rtol=0
+        )

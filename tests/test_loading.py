@@ -289,3 +289,14 @@ def test_longest_input(config, limit, expected):
     with torch.device("meta"):
         model = AutoModel.from_config(config)
     assert longest_input(headlens.load(model, limit and Tokenizer(limit))) == expected
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "intermediate_size"])
+def test_weights_of_another_shape_are_an_error(checkpoint, tmp_path, name):
+    """They are never made up at random."""
+    shutil.copytree(checkpoint, tmp_path / "other")
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    (tmp_path / "other" / "config.json").write_text(json.dumps({**config, name: config[name] + 3}))
+    message = refusal(headlens.load, str(tmp_path / "other"), device="cpu")
+    assert "\n" not in message
+    assert str(tmp_path / "other") in message

@@ -17,6 +17,7 @@ from headlens.cli import main
 from headlens.errors import ModelError, NotNumbersError
 from headlens.numeric import check_numbers
 from headlens.passes import Reading
+from headlens.reading import Reader
 from headlens.redundancy.likeness.similar import similar
 from headlens.redundancy.pruning.prune import prune
 from headlens.scorers import SCORERS
@@ -195,3 +196,18 @@ def test_check_looks_at_logits(value):
     lens = lens_of("gpt2")
     notnumbers.logits(lens.model, value)
     assert numbers(Subject(lens)).passed is False
+
+
+def test_no_scorer_edits_what_it_is_shown(corpus, monkeypatch):
+    """Patterns are shown to several scorers one after another: none changes them for the next."""
+    shown, own = [], Reader.see
+
+    def see(self, site, block, batch):
+        before = block.pattern.clone()
+        own(self, site, block, batch)
+        shown.append(torch.equal(block.pattern, before))
+
+    monkeypatch.setattr(Reader, "see", see)
+    classify(lens_of("gpt2"), corpus, list(SCORERS))
+    assert len(shown) > 4
+    assert all(shown)

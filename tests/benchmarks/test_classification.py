@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -291,3 +292,24 @@ def test_a_classifier_that_was_never_trained_is_refused(tmp_path):
         "complete checkpoint, or --allow-random-weights to measure it all the same."
     )
     open_benchmark(spec, lens, Options(allow_random_weights=True))
+
+
+def test_an_accuracy_below_chance_is_told(tmp_path):
+    """As of a file whose labels mean something else than those of the checkpoint; one above it is not."""
+    lens = classifier()
+    rows = [row[:2] for row in examples(24)]
+    open_ = lambda rows: open_benchmark(write(tmp_path / "c.csv", rows), lens)  # noqa: E731
+    said = [NAMES[int(label)] for label in open_([(text, "good") for text, _ in rows]).measure(lens)[:, 1]]
+    right = [(text, label) for (text, _), label in zip(rows, said, strict=True)]
+    wrong = [(text, NAMES[(NAMES.index(label) + 1) % 3]) for text, label in right]
+    for labelled, accuracy in ((right, 1.0), (wrong, 0.0)):
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
+            found = sweep(lens, open_(labelled), "set", heads="0.0")
+        assert found.run["baseline"]["accuracy"] == accuracy
+        told = [str(one.message) for one in noted if "below the 0.333 of a guess" in str(one.message)]
+        assert told == ([] if accuracy else list(found.notes[:1]))
+    assert found.notes[0] == (
+        "Without ablation the accuracy of classification:c.csv is 0.000, below the 0.333 of a guess among 3 "
+        "labels: check that the model and the file mean the same by each label."
+    )
