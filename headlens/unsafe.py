@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
+from transformers.utils.hub import cached_file
 
 from headlens.errors import ModelError
 from headlens.regular import load_json

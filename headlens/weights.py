@@ -17,6 +17,7 @@ from headlens.heads import Head, Site
 from headlens.layout import Layout, Places, layouts
 from headlens.lens import Lens
 from headlens.linear_norm import Norm, as_read, norms_before
+from headlens.numeric import broken_parameter, not_numbers
 from headlens.offloaded import weight_of
 from headlens.plain_layers import output_matrix
 from headlens.writing import Writing
@@ -121,7 +122,7 @@ def weights_of(lens: Lens, head: Head) -> HeadWeights:
 
     Raises:
         ModelError: the head has no matrices of its own (several layers make its query, say), or they are
-            quantised or adapted.
+            quantised or adapted, or no numbers.
     """
     part = next(part for part in lens.anatomy.parts if head in part.site.heads)
     site = part.site
@@ -139,6 +140,9 @@ def weights_of(lens: Lens, head: Head) -> HeadWeights:
     value, value_bias = _slice(model, layout.value, shared)
     rows = slice(head.head * site.head_width, (head.head + 1) * site.head_width)
     output = _matrix(model, part.projections.output)[rows]
+    made = {"W_Q": query, "W_K": key, "W_V": value, "W_O": output}
+    if broken := broken_parameter(made.items()):
+        raise not_numbers(head, broken)
     return HeadWeights(head, query, key, value, output, query_bias, key_bias, value_bias, ends=ends.get(site))
 
 

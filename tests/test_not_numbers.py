@@ -211,3 +211,15 @@ def test_no_scorer_edits_what_it_is_shown(corpus, monkeypatch):
     classify(lens_of("gpt2"), corpus, list(SCORERS))
     assert len(shown) > 4
     assert all(shown)
+
+
+@pytest.mark.parametrize(("name", "what"), [("query", "W_Q"), ("key", "W_K"), ("value", "W_V")])
+def test_weights_of_a_head(name, what):
+    """A copying score of NaN is that of a head that writes nothing, or of BERT: not that of a broken one."""
+    lens = lens_of()
+    with torch.no_grad():
+        getattr(lens.model.base_model.encoder.layer[1].attention.self, name).weight[8 * 2] = NAN
+    with pytest.raises(NotNumbersError) as refused:
+        lens.weights("1.2")
+    assert refused.value.problem == f"The {what} of head encoder.1.2 holds {SUFFIX}"
+    lens.weights("1.1")

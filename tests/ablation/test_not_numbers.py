@@ -11,6 +11,7 @@ import torch
 
 import headlens
 import notnumbers
+import toytasks
 from families import build
 from headlens.ablation import gates, modes
 from headlens.ablation.measuring import Measuring
@@ -186,3 +187,14 @@ def test_a_metric_of_ones_own_that_is_not_defined_is_no_broken_model(tmp_path):
     assert found == []
     assert math.isnan(benchmark.metrics[0].value(Gaps().measure(lens)))  # not the correlation of the others
     assert Head("encoder", 0, 0) in lens.anatomy.heads
+
+
+@pytest.mark.parametrize("kind", ["CHOICE", "ROLLING", "LAST_WORD", "WRITING"])
+def test_answers_of_a_harness_task(tmp_path, kind):
+    """lm_eval takes the likeliest of several NaN for an answer."""
+    pytest.importorskip("lm_eval")
+    lens = toytasks.lens_of()
+    benchmark = open_benchmark(f"harness:{toytasks.task(tmp_path, getattr(toytasks, kind))}", lens)
+    notnumbers.logits(lens.model, NAN)
+    with pytest.raises(NotNumbersError, match=r"^The (logits of the next token|log-probability of)"):
+        Measuring(lens, benchmark).baseline()

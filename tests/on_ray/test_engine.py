@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 import headlens
 import rayworks
@@ -139,3 +140,23 @@ def test_without_the_package(monkeypatch):
     with pytest.raises(InputError) as error:
         headlens.Ray()
     assert str(error.value) == "The engine ray needs the package ray. Type: pip install 'headlens[ray]'"
+
+
+def test_what_is_no_number_on_a_worker_is_told_as_here(tmp_path, engine):
+    """The same error, by the head of the condition: it does not come home as a cell that is empty."""
+    model = build("bert")
+    with torch.no_grad():
+        model.base_model.encoder.layer[1].output.dense.bias[3] = float("inf")
+    lens, spec = headlens.load(model, toy_tokenizer()), write_pairs(tmp_path / "p.tsv", toy_pairs())
+    said = []
+    for one in (Here(), engine):
+        with pytest.raises(ModelError) as refused:
+            headlens.sweep(lens, spec, "layer", engine=one)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+    assert "The model's weight" in said[0]
+
+
+def test_nobody_is_told_of_a_cluster(engine, lens, tmp_path):
+    run(engine, lens, Doing(tmp_path), 1)
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
