@@ -38,4 +38,4 @@ def known(model: PreTrainedModel) -> tuple[Anatomy, Seam]:
 def _seam(model: PreTrainedModel, anatomy: Anatomy) -> Seam:
     if anatomy.by_interface:
         return InterfaceSeam(model, anatomy.sites, anatomy.dense_masks)
-    return HookSeam(model, anatomy.sites, [part.projections.output for part in anatomy.parts])
+    return HookSeam(model, anatomy.parts)
