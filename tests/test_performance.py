@@ -64,3 +64,9 @@ def test_a_tool_that_is_not_installed_is_left_out_and_said(performance, monkeypa
     monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None)
     assert not peers.has("bertviz")
     assert capsys.readouterr().err == "BertViz is not installed: its rows are left out.\n"
+
+
+def test_the_table_that_is_kept_is_of_these_parts(performance):
+    kept = pd.read_csv(Path(__file__).parents[1] / "reports" / "performance.csv")
+    kinds = set(kept["part"].str.partition(":")[0])
+    assert kinds == {*PARTS, "start"}
