@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 import torch
 import transformers
-from ablating import zeroed
+from measure.ablation import zeroed
+from measure.setting import forward
+from measure.timing import Row, against, timed
 from parity import Check, check, exact_float32, inputs_of, parity, placed
-from performance import forward
-from timing import Row, compare, timed
 from torch import Tensor
 
 from headlens.ablation.conditions import Choice, each
@@ -82,9 +82,9 @@ def capture(what: str, lens: Lens, shape: tuple[int, int], rounds: int) -> list[
             lens.run(inputs)
 
     part = f"capture: {what}, {shape[0]} x {shape[1]} tokens"
-    works = {"sdpa": lambda: forward(lens, [inputs], "sdpa"), "observed": observed}
-    rows = compare(part, works, rounds)
-    for name, work in works.items():
+    ours, bare = {"observed": observed}, {"an sdpa pass": lambda: forward(lens, [inputs], "sdpa")}
+    rows = against(part, ours, bare, rounds)
+    for name, work in {**ours, **bare}.items():
         least = min(timed(work) for _ in range(rounds))
         rows.append(Row(part, name, shape[0] * shape[1] / least, "tokens per second"))
     return [(row, True) for row in rows]
@@ -134,7 +134,7 @@ def sweeping(what: str, lens: Lens, shape: tuple[int, int]) -> list[Check]:
     apart = max(np.abs(a - b).max() for a, b in zip(found["loop"], found["sweep"], strict=True))
     part = f"ablation: {what}, {shape[0]} x {shape[1]} tokens, {len(heads)} heads"
     return [
-        (Row(part, "plain loop / headlens", spent["loop"] / spent["sweep"], "ratio"), True),
+        (Row(part, "a sweep", spent["sweep"] / spent["loop"], "the plain loop"), True),
         check(part, "off the plain loop: mean state", float(apart), SAME),
     ]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
-from timing import Row
+from measure.timing import Row
 from torch import Tensor
 
 from headlens.classification import classify

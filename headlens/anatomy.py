@@ -52,6 +52,7 @@ class Part:
         key_width: width of one head's query and key (`site.head_width` is that of its value).
         n_weights: entries of W_Q, W_K, W_V and W_O together.
         n_biases: entries of their biases.
+        batch_first: whether W_O reads [batch, query, ..]; else [query, batch, ..].
     """
 
     site: Site
@@ -59,6 +60,7 @@ class Part:
     key_width: int
     n_weights: int
     n_biases: int
+    batch_first: bool = True
 
     def multiply_adds(self, n_queries: int, n_keys: int) -> int:
         """Count the multiply-adds of this site's attention for one input.
@@ -165,6 +167,7 @@ def _part(model: PreTrainedModel, found: Trace, index: int, layer: int) -> Part:
         key_width=call.key_width,
         n_weights=sum(_numel(module, "weight") for module in modules),
         n_biases=sum(_numel(module, "bias") for module in modules),
+        batch_first=call.batch_first,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headlens.anatomy import Part
 from headlens.attention import Block, Observer, Seam, block_size
 from headlens.errors import ModelError
 from headlens.heads import Site
@@ -26,13 +27,12 @@ class HookSeam(Seam):
 
     Args:
         model: the model.
-        sites: its sites, in the order in which they run.
-        outputs: path of W_O for each site.
+        parts: its sites with their weights, in the order in which they run.
     """
 
-    def __init__(self, model: PreTrainedModel, sites: Sequence[Site], outputs: Sequence[str]) -> None:
-        super().__init__(model, sites)
-        self._outputs = dict(zip(sites, outputs, strict=True))
+    def __init__(self, model: PreTrainedModel, parts: Sequence[Part]) -> None:
+        super().__init__(model, [part.site for part in parts])
+        self._parts = tuple(parts)
         self._looking = 0
         self._taken = ExitStack()
 
@@ -40,8 +40,9 @@ class HookSeam(Seam):
     def _install(self) -> Iterator[None]:
         model = self._model
         with ExitStack() as stack:
-            for site, output in self._outputs.items():
-                given = model.get_submodule(output).register_forward_pre_hook(self._change(site))
+            for part in self._parts:
+                output = model.get_submodule(part.projections.output)
+                given = output.register_forward_pre_hook(self._change(part.site, part.batch_first))
                 stack.callback(given.remove)
             yield
 
@@ -105,12 +106,15 @@ class HookSeam(Seam):
             for watch in watches:
                 watch.observer(site, block)
 
-    def _change(self, site: Site) -> Any:
+    def _change(self, site: Site, batch_first: bool) -> Any:
+        def turned(joined: Any) -> Any:
+            return joined if batch_first else joined.transpose(0, 1)
+
         def hook(_: nn.Module, arguments: tuple[Any, ...]) -> Any:
             if not self._edits:
                 return None
-            joined = arguments[0]  # [batch, query, head x width], heads side by side
+            joined = turned(arguments[0])  # [batch, query, head x width], heads side by side
             heads = joined.unflatten(-1, (site.n_heads, site.head_width))
-            return (self._edited(site, heads).flatten(-2), *arguments[1:])
+            return (turned(self._edited(site, heads).flatten(-2)), *arguments[1:])
 
         return hook

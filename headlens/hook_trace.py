@@ -106,6 +106,9 @@ def _note(model: PreTrainedModel, path: str, pattern: Tensor, linears: list[Line
     output = next((linear for linear in linears if _depends(linear.input, pattern)), None)
     if output is None:
         raise _unseen(model, path)
+    leading = tuple(output.input.shape[:-1])
+    if leading not in ((1, n_queries), (n_queries, 1)):
+        raise _unseen(model, path)
     inside = [x for x in linears[: linears.index(output)] if x.path.startswith(path + ".")]
     inside = [x for x in inside if not x.path.rpartition(".")[2].startswith("pos_")]  # DeBERTa's positions
     of_pattern = makers(pattern, inside)
@@ -136,6 +139,7 @@ def _note(model: PreTrainedModel, path: str, pattern: Tensor, linears: list[Line
         key_layers=of_pattern[-1:],
         value_layers=value,
         output_layer=output.path,
+        batch_first=leading == (1, n_queries),
     )
 
 

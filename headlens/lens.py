@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.anatomy import Anatomy, examine
+from headlens.anatomy import Anatomy
 from headlens.attention import Block, Edit, Observer, Seam
-from headlens.by_interface import InterfaceSeam
 from headlens.devices import input_device, moved
 from headlens.errors import SelectorError
-from headlens.fallback import HookSeam
 from headlens.heads import Head, Site
 from headlens.loading import Source
 from headlens.memory import check_patterns
+from headlens.seams import known
 
 if TYPE_CHECKING:
     from headlens.ablation.reference import Reference
     from headlens.maps import AttentionMaps
     from headlens.redundancy.contributions.result import Contributions
     from headlens.weights import HeadWeights
-
-_seams: WeakKeyDictionary[PreTrainedModel, tuple[Anatomy, Seam]] = WeakKeyDictionary()
-_lock = threading.Lock()
 
 
 class Lens:
@@ -58,12 +52,12 @@ class Lens:
     @property
     def anatomy(self) -> Anatomy:
         """The model's attention sites, heads and weights."""
-        return self._known[0]
+        return known(self.model)[0]
 
     @property
     def seam(self) -> Seam:
         """The one door to the model's attention."""
-        return self._known[1]
+        return known(self.model)[1]
 
     @property
     def device(self) -> torch.device:
@@ -239,21 +233,6 @@ class Lens:
         from headlens.redundancy.contributions.contributing import contributions
 
         return contributions(self, text, **options)
-
-    @property
-    def _known(self) -> tuple[Anatomy, Seam]:
-        """Anatomy and seam belong to the model: two lenses on one model share them."""
-        with _lock:
-            if self.model not in _seams or not _seams[self.model][1].fits():
-                anatomy = examine(self.model)
-                seam: Seam
-                if anatomy.by_interface:
-                    seam = InterfaceSeam(self.model, anatomy.sites, anatomy.dense_masks)
-                else:
-                    outputs = [part.projections.output for part in anatomy.parts]
-                    seam = HookSeam(self.model, anatomy.sites, outputs)
-                _seams[self.model] = (anatomy, seam)
-            return _seams[self.model]
 
 
 def _to(value: Any, device: torch.device) -> Any:

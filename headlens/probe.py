@@ -35,6 +35,7 @@ class Call:
     key_layers: tuple[str, ...] = ()
     value_layers: tuple[str, ...] = ()
     output_layer: str = ""
+    batch_first: bool = True
 
 
 @dataclass(frozen=True, slots=True)

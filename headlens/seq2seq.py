@@ -6,58 +6,25 @@ Without targets only the encoder is scored, and the decoder is given its start t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from headlens.attention import Block
 from headlens.engine import Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.heads import Site
 from headlens.lens import Lens
-from headlens.passes import BatchSums, Reading, because, make_inputs, pad_id
+from headlens.pair_batches import Pair, pair_batches, views_of
+from headlens.passes import BatchSums, Reading, because, make_inputs
 from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer
 from headlens.tally import Tally
-from headlens.text.batches import TOKENS_AT_ONCE, Batch, make_batches, numbered
+from headlens.text.batches import numbered
 from headlens.text.corpus import Corpus
-from headlens.text.inputs import Inputs, Item, sentence_inputs
-from headlens.text.targets import AsTarget, as_decoder_input, start_id
-
-Pair = tuple[Item, Item | None]
-
-
-@dataclass(frozen=True)
-class CrossBatch(Batch):
-    """What cross-attention connects: queries are tokens of the target, keys are tokens of the source.
-
-    Args:
-        source: the keys.
-    """
-
-    source: Batch | None = None
-
-    @property
-    def special(self) -> Tensor:
-        """Which keys the tokenizer added, bool [input, source token]."""
-        return self._keys.special
-
-    @property
-    def punctuation(self) -> Tensor:
-        """Which keys belong to a punctuation mark, bool [input, source token]."""
-        return self._keys.punctuation
-
-    @property
-    def first(self) -> Tensor:
-        """Which key is the first of its input, bool [input, source token]."""
-        return self._keys.first
-
-    @property
-    def _keys(self) -> Batch:
-        assert self.source is not None  # given whenever one is made
-        return self.source
+from headlens.text.inputs import Inputs, sentence_inputs
+from headlens.text.targets import AsTarget, as_decoder_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +110,7 @@ def run_pairs(
         mine = _shown(by_stack, kind, pairs[0][1] is not None, reading)
         work = ReadPairs(mine, replace(reading, engine=Here()))
         with reading.bar(kind, len(pairs)) as bar:
-            results = reading.engine.run(lens, work, _batches(pairs, reading.batch_size))
+            results = reading.engine.run(lens, work, pair_batches(pairs, reading.batch_size))
             for one in in_order(results, lambda one: bar.update(one.n_inputs)):
                 _add(tallies, one, mine, lens, made.n_units)
     every = [
@@ -205,25 +172,8 @@ def _sites(lens: Lens, stack: str) -> tuple[Site, ...]:
     return tuple(site for site in lens.anatomy.sites if site.stack == stack)
 
 
-def _batches(pairs: Sequence[Pair], batch_size: int | None) -> Iterator[list[Pair]]:
-    """Pairs of like length together."""
-    group: list[Pair] = []
-    for pair in sorted(pairs, key=_length):
-        size = batch_size or max(1, TOKENS_AT_ONCE // _length(pair))
-        if len(group) >= size:
-            yield group
-            group = []
-        group.append(pair)
-    yield group
-
-
-def _length(pair: Pair) -> int:
-    source, target = pair
-    return max(len(source.encoded), len(target.encoded) if target else 0)
-
-
 def _show(lens: Lens, readers: Mapping[str, Reader], pairs: Sequence[Pair], block_size: int | None) -> None:
-    source, inputs, views = _views(lens, pairs)
+    source, inputs, views = views_of(lens, pairs)
     for stack, reader in readers.items():
         reader.begin(views[stack])
 
@@ -239,23 +189,6 @@ def _show(lens: Lens, readers: Mapping[str, Reader], pairs: Sequence[Pair], bloc
         }
         for stack, reader in readers.items():
             reader.end(states.get(stack))
-
-
-def _views(lens: Lens, pairs: Sequence[Pair]) -> tuple[Batch, dict[str, Tensor], dict[str, Batch]]:
-    """The sources, the decoder's inputs, and the batch that each stack looks at."""
-    items = [source for source, _ in pairs]
-    (source,) = make_batches(items, pad_id(lens), len(items), ordered=True)
-    written = [target for _, target in pairs if target is not None]
-    if not written:
-        start = torch.full((len(items), 1), start_id(lens.model))
-        return source, {"decoder_input_ids": start}, {"encoder": source}
-    (target,) = make_batches(written, pad_id(lens), len(written), ordered=True)
-    inputs = {
-        "decoder_input_ids": target.inputs["input_ids"],
-        "decoder_attention_mask": target.inputs["attention_mask"],
-    }
-    cross = CrossBatch(target.items, target.inputs, source=source)
-    return source, inputs, {"encoder": source, "decoder": target, "cross": cross}
 
 
 def _empty(lens: Lens, scorer: Scorer, stack: str) -> Tally:

@@ -14,6 +14,7 @@ from headlens.scorers.coreference import Coreference
 from headlens.scorers.delimiter import Delimiter
 from headlens.scorers.induction import Induction
 from headlens.scorers.positional import Positional
+from headlens.scorers.rare_token import RareToken
 from headlens.scorers.syntactic import FARTHEST, Syntactic
 from headlens.tables import SCORES, TAGS
 from headlens.tags import margins_in_force, tag_table
@@ -168,6 +169,16 @@ def test_a_syntactic_head_must_beat_what_popular_words_give():
     rows = score_table([tally], {}, Settings()).iloc[:2]
     assert rows["baseline"].tolist() == [0.3, 0.3]
     assert rows["effect"].tolist() == pytest.approx([0.3, 0.3])
+    assert rows["tagged"].tolist() == [True, False]
+
+
+def test_a_rare_token_head_must_beat_the_chance_of_its_own():
+    # 100 decisions of a unit: both heads hit 60; chance gives the first 20 and the second 55
+    tally = made(RareToken(), np.full((40, 2), 60), np.full(40, 100), np.zeros((40, 1)))
+    tally.chance[:, 0] = torch.tensor([20.0, 55.0])
+    rows = score_table([tally], {}, Settings()).iloc[:2]
+    assert rows["baseline"].tolist() == pytest.approx([0.2, 0.55])
+    assert rows["effect"].tolist() == pytest.approx([0.4, 0.05])
     assert rows["tagged"].tolist() == [True, False]
 
 

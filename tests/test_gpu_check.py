@@ -19,8 +19,9 @@ def gpu_check(monkeypatch):
     import gpu_check
 
     yield gpu_check
-    for name in ("gpu_check", "parity", "performance", "timing", "ablating"):
-        sys.modules.pop(name, None)
+    for name in list(sys.modules):
+        if name.partition(".")[0] in ("gpu_check", "parity", "measure"):
+            del sys.modules[name]
 
 
 def test_the_small_form(gpu_check, tmp_path):

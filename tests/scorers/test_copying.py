@@ -23,15 +23,18 @@ from headlens.writing import Writing
 WORDS, WIDTH = 12, 16  # of the models made by hand
 
 
-def coded(ids: list[int]) -> Item:
-    nothing = (None,) * len(ids)
-    return Item(Encoded({"input_ids": ids}, ("x",) * len(ids), nothing, (False,) * len(ids), ()), 0, ())
+def coded(ids: list[int], special: int | None = None) -> Item:
+    """An input of tokens, one of which may be what the tokenizer adds."""
+    nothing, marks = (None,) * len(ids), tuple(token == special for token in ids)
+    return Item(Encoded({"input_ids": ids}, ("x",) * len(ids), nothing, marks, ()), 0, ())
 
 
-def copying(lens: Lens, texts: list[list[int]], sites=None, size=None, batch_size=None, left=False):
+def copying(
+    lens: Lens, texts: list[list[int]], sites=None, size=None, batch_size=None, left=False, special=None
+):
     """Copying score of every head."""
     reader = Reader([Induction(Writing.of(lens))], sites or lens.anatomy.sites, 1)
-    batches = make_batches([coded(ids) for ids in texts], 0, batch_size, left, left)
+    batches = make_batches([coded(ids, special) for ids in texts], 0, batch_size, left, left)
     reader.read(lens, batches, size)
     return shares(reader.tallies[0], "copying")
 
@@ -97,6 +100,13 @@ class TestByHand:
         output[:WORDS, :WORDS] = torch.eye(WORDS).roll(1, dims=1)  # the next token of the vocabulary
         # its own logit is one of the others: -1/12 against 11/12
         assert copying(lens, TEXTS) == pytest.approx([-1 / (WORDS - 1)], abs=1e-5)
+
+    def test_special_tokens_are_not_looked_at(self):
+        lens = by_hand("gpt2", [1], [1])
+        lens.model.transformer.h[0].attn.c_proj.weight.detach()[0, 0] = -1  # token 0 is lowered
+        texts = [[0, 5, 11, 7, 5, 11, 7], [0, 4, 9, 4, 9]]
+        assert copying(lens, texts, special=0) == pytest.approx([1], abs=1e-5)
+        assert copying(lens, texts) == pytest.approx([0], abs=1e-5)  # where it is a token as others
 
     def test_the_bias_of_the_output_does_not_count(self):
         lens = by_hand("gpt2", [1, 0], [1, 1])

@@ -30,7 +30,7 @@ def writers_of(lens: Lens) -> dict[str, tuple[Site, ...]]:
         Sites by the path of their W_O; ALBERT has one for all layers.
 
     Raises:
-        ModelError: a site has no W_O that is known.
+        ModelError: a site has no W_O that is known, or one that reads the query before the batch.
     """
     found: dict[str, tuple[Site, ...]] = {}
     for part in lens.anatomy.parts:
@@ -40,6 +40,12 @@ def writers_of(lens: Lens) -> dict[str, tuple[Site, ...]]:
                 f"What heads of {lens.anatomy.architecture} write cannot be told: no output layer (W_O) is "
                 f"known for {part.site.module}.",
                 "headlens view and headlens ablate work without it.",
+            )
+        if not part.batch_first:
+            raise ModelError(
+                f"What heads of {lens.anatomy.architecture} write cannot be told: the output layer (W_O) of "
+                f"{part.site.module} reads the query before the batch.",
+                "headlens view and headlens ablate work with it.",
             )
         found[path] = (*found.get(path, ()), part.site)
     return found

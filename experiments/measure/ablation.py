@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import transformers
 from scipy import stats
-from timing import Row, timed
 from torch import Tensor
 
 from headlens.ablation.conditions import Choice, each
@@ -25,12 +24,18 @@ from headlens.benchmarks.prediction import predict
 from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.opening import load
+from measure.setting import Setting
+from measure.timing import Row, timed
 
-SHAPES: dict[str, Any] = {  # of BERT-base and GPT-2 small, with random weights
-    "encoder with a classification head": lambda: transformers.BertForSequenceClassification(
-        transformers.BertConfig()
+BERT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+GPT2 = {"n_embd": 32, "n_layer": 3, "n_head": 4}
+SHAPES: dict[str, Any] = {  # of BERT-base and GPT-2 small, with random weights; or tiny
+    "BERT-base shape, classification": lambda small: transformers.BertForSequenceClassification(
+        transformers.BertConfig(**(BERT if small else {}))
     ),
-    "causal language-model loss": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config()),
+    "GPT-2 shape, loss": lambda small: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(**(GPT2 if small else {}))
+    ),
 }
 
 
@@ -94,50 +99,55 @@ def plain_loop(lens: Lens, ids: Tensor, heads: Sequence[Head]) -> None:
                 lens.model(input_ids=ids, attention_mask=torch.ones_like(ids), **labels)
 
 
-def reuse(what: str, inputs: tuple[int, int]) -> list[Row]:
-    """A sweep over all heads of a model: the plain loop, headlens without reuse, and with it."""
+def ablation(setting: Setting) -> list[Row]:
+    """A sweep over all heads of two models, against the plain loop."""
+    inputs = (2, 16) if setting.small else (2, 128)
+    return [row for what in SHAPES for row in sweeps(what, inputs, setting.small)]
+
+
+def sweeps(what: str, inputs: tuple[int, int], small: bool) -> list[Row]:
+    """All heads of a model one by one: the plain loop, headlens without reuse of prefixes, and with it."""
     torch.manual_seed(0)
-    lens = load(SHAPES[what]().eval())
+    lens = load(SHAPES[what](small).eval())
     ids = torch.randint(1000, 20000, inputs)
     heads = lens.anatomy.heads
     conditions = each(Choice(lens.anatomy, heads))
     plain_loop(lens, ids, heads[:1])  # warm up
-    first = timed(lambda: plain_loop(lens, ids, heads))
-    found, rows = {}, []
-    for name, memory in (("without reuse", 0), ("with reuse", MEMORY)):
-        measuring = Measuring(lens, Random(ids), prefix_memory=memory)
-        spent = timed(lambda measuring=measuring: measuring.values(conditions))
-        found[name] = np.stack(measuring.values(conditions))
-        rows.append(Row(f"ablation: {what}", f"plain loop / headlens {name}", first / spent, "ratio"))
-    apart = np.abs(found["with reuse"] - found["without reuse"]).max()
-    return [*rows, Row(f"ablation: {what}", "largest difference that reuse makes", float(apart), "nats")]
-
-
-def screening(model: str, benchmark: str | None, options: Options) -> list[Row]:
-    """How many of the exact top tenth of the heads are among the first fifth by the gradient."""
-    lens = load(model)
-    opened = open_for(lens, benchmark, options)
+    loop = timed(lambda: plain_loop(lens, ids, heads))
     found: dict[str, Any] = {}
-    whole = timed(lambda: found.update(exact=sweep(lens, opened)))
-    n = len(lens.anatomy.heads)
-    some = timed(lambda: found.update(some=sweep(lens, opened, screen=n // 5)))
+    part, rows = f"ablation: {what}, {len(heads)} heads", []
+    for name, memory in (("a sweep without reuse", 0), ("a sweep", MEMORY)):
+        spent = timed(
+            lambda name=name, memory=memory: found.update(
+                {name: np.stack(Measuring(lens, Random(ids), prefix_memory=memory).values(conditions))}
+            )
+        )
+        rows.append(Row(part, name, spent / loop, "the plain loop"))
+    apart = np.abs(found["a sweep"] - found["a sweep without reuse"]).max()
+    return [*rows, Row(part, "largest difference that reuse makes", float(apart), "nats")]
+
+
+def screening(setting: Setting) -> list[Row]:
+    """How many of the exact top tenth of the heads are among the first fifth by the gradient."""
+    lens = load(setting.model)
+    opened = open_for(lens, None, Options())
+    opened = opened.take(range(8)) if setting.small else opened
+    heads = "0.*,1.*" if setting.small else None
+    found: dict[str, Any] = {}
+    whole = timed(lambda: found.update(exact=sweep(lens, opened, heads=heads)))
+    n = len(found["exact"].conditions)
+    some = timed(lambda: found.update(some=sweep(lens, opened, heads=heads, screen=n // 5)))
     exact = found["exact"].importance.set_index(["layer", "head"])["importance"]
     top = exact.nlargest(max(1, n // 10)).index
     first = {(one.heads[0].layer, one.heads[0].head) for one in found["some"].conditions}
     gradient = (
         found["some"].importance.query("method == 'gradient'").set_index(["layer", "head"])["importance"]
     )
-    part = f"screening: {model}, {opened.name}"
+    part = f"screening: {setting.model}, {opened.name}"
+    known = sum(head in first for head in top)
+    rank = stats.spearmanr(exact, gradient.loc[exact.index]).statistic
     return [
-        Row(part, f"of the exact top {len(top)}, among the first {n // 5} by the gradient",
-            sum(head in first for head in top), "heads"),
-        Row(part, "cost of screening", some / whole, "the exact sweep"),
-        Row(part, "rank correlation of gradient and exact effect",
-            float(stats.spearmanr(exact, gradient.loc[exact.index]).statistic), "Spearman"),
-    ]  # fmt: skip
-
-
-def ablation(model: str) -> list[Row]:
-    """Everything about ablation."""
-    rows = [row for what in SHAPES for row in reuse(what, (4, 128))]
-    return [*rows, *screening(model, None, Options())]
+        Row(part, f"a sweep over {n // 5} heads chosen by gradient", some / whole, f"a sweep over all {n}"),
+        Row(part, f"of the exact top {len(top)}, among those {n // 5}", known, "heads"),
+        Row(part, "rank correlation of gradient and exact effect", float(rank), "Spearman"),
+    ]

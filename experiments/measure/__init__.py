@@ -1,0 +1,1 @@
+"""What headlens costs, one part to a file; `performance.py` runs them."""
