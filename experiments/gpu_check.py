@@ -25,9 +25,9 @@ from torch import Tensor
 from headlens.ablation.conditions import Choice, each
 from headlens.ablation.measuring import Measuring
 from headlens.ablation.prefix import MEMORY
-from headlens.attention import Block
 from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Ratio
+from headlens.block import Block
 from headlens.corpora import read_corpus
 from headlens.errors import ModelError
 from headlens.heads import Site

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention import Block, Seam, Watch, block_size
+from headlens.attention import Seam
+from headlens.block import Block, Watch, block_size
 from headlens.call import AttentionCall
 from headlens.heads import Site
 from headlens.interface import route

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.errors import ModelError, NotNumbersError
 from headlens.heads import Head, Site
 from headlens.lens import Lens

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.anatomy import Part
-from headlens.attention import Block, Observer, Seam, block_size
+from headlens.attention import Seam
+from headlens.block import Block, Observer, block_size
 from headlens.errors import ModelError
 from headlens.heads import Site
 from headlens.hook_trace import returning_patterns

@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.anatomy import Anatomy
-from headlens.attention import Block, Edit, Observer, Seam
+from headlens.attention import Edit, Seam
+from headlens.block import Block, Observer
 from headlens.devices import input_device, moved
 from headlens.errors import SelectorError
 from headlens.heads import Head, Site

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.errors import InputError
 from headlens.heads import Head, Site
 from headlens.lens import Lens

@@ -12,7 +12,7 @@ from headlens.errors import InputError
 from headlens.heads import Site
 
 if TYPE_CHECKING:
-    from headlens.attention import Block
+    from headlens.block import Block
 
 
 def check_patterns(sites: Sequence[Site], block: Block) -> None:

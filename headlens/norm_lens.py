@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.errors import InputError
 from headlens.heads import Site
 from headlens.lens import Lens

@@ -9,7 +9,7 @@ from math import isqrt
 import torch
 from torch import Tensor
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.devices import Carrier
 from headlens.errors import InputError
 from headlens.heads import Site

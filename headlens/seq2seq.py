@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.engine import Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.heads import Site

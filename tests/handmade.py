@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.heads import Site
 from headlens.reading import Reader
 from headlens.scorers.base import Scorer

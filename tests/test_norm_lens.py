@@ -12,7 +12,7 @@ import families
 import headlens
 import planted
 import toys
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.classification import Reading
 from headlens.cli import main
 from headlens.cli.options import ModelOptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.checks.base import Outcome, largest, within
 from headlens.checks.fed import apart
 from headlens.checks.rounding import rounding

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.checks.fed import Fed, apart, run
 from headlens.heads import Head, Site
 from headlens.lens import Lens

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.devices import moved
 from headlens.heads import Site
 from headlens.lens import Lens

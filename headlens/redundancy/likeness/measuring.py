@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.devices import Carrier, exact
 from headlens.heads import Head, Site
 from headlens.lens import Lens

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from headlens.attention import Block
+from headlens.block import Block
 from headlens.heads import Site
 from headlens.text.batches import Batch
 
