@@ -8,6 +8,8 @@ from pathlib import Path
 
 from headlens.errors import RunError
 
+FOLDERS = ("figures", "units")  # of a run directory
+
 _PLAIN = re.compile(r"[\w +,-][\w .+,-]{0,99}", re.ASCII)  # names that every file system takes as they are
 
 

@@ -27,6 +27,8 @@ IMPORTANCE = [*_HEAD, "method", "importance", "rank"]
 GATES = [*_HEAD, "open_closing", "open_opening", "role"]
 AGREEMENT = ["method_a", "method_b", "rho", "n"]
 
+PART = (".headlens-", ".part")  # begin and end of the name of a file that is not whole yet
+
 _WHOLE = ("layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws")
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
 # where the comma is the decimal sign, spreadsheets take semicolons for the ends of cells, and quotes for text
@@ -160,7 +162,7 @@ def write_bytes(content: bytes, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(PART[1], PART[0], path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)

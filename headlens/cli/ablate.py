@@ -115,7 +115,7 @@ def command(
     clock = runs.Clock.start()
     plan = _plan(said, out, options)
     plan.check()  # what can be told now is told before a large model is loaded
-    runs.prepare(out, "ablate")
+    click.get_current_context().with_resource(runs.prepare(out, "ablate"))
     lens = options.load(model)
     checks = checked(lens)
     opened = open_for(lens, benchmark, plan.options)

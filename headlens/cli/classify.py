@@ -126,7 +126,7 @@ def command(
     check_tags(wanted)  # what can be told now is told before a large model is loaded
     shares = _margins(margins)
     margins_in_force(shares)
-    runs.prepare(out, "classify")
+    click.get_current_context().with_resource(runs.prepare(out, "classify"))
     corpus = read_corpus(corpora or None, parser, names(columns), max_sentences)
     say_read(corpus)
     lens = options.load(model)

@@ -54,7 +54,7 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     from headlens.runs import prepare
 
     if out is not None:
-        prepare(out, "compare")
+        click.get_current_context().with_resource(prepare(out, "compare"))
     comparison = compare(read_finished(first), read_finished(second))
     if out is not None:
         save(comparison, out)

@@ -78,7 +78,7 @@ def command(
     from headlens.report.page.write import write_report
 
     clock = runs.Clock.start()
-    runs.prepare(out, "similar")
+    click.get_current_context().with_resource(runs.prepare(out, "similar"))
     corpus = read_corpus(texts or None, None, names(columns), max_sentences)
     say_read(corpus)
     lens = options.load(model)
