@@ -13,6 +13,7 @@ from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.map_making import maps_of
 from headlens.maps import AttentionMaps
+from headlens.places import remove
 from headlens.report.viewer import as_json
 from headlens.report.viewer_data import Marks, viewer_data
 from headlens.tables import write_text
@@ -104,6 +105,18 @@ def save(out: Path, examples: Sequence[Example], marks: Marks) -> None:
     """
     if examples:
         write_text(as_json(viewer_data(examples, marks, most_bytes=MOST_BYTES)), out / FILE)
+
+
+def forget(out: Path) -> None:
+    """Remove what an earlier run in a directory showed: a report of the new one must not show it.
+
+    Args:
+        out: the directory.
+
+    Raises:
+        RunError: it cannot be removed.
+    """
+    remove([out / FILE])
 
 
 def attempt(make: Any, *arguments: Any) -> list[Example]:

@@ -8,7 +8,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 import headlens
+from headlens.checksums import with_checksums
 from headlens.errors import RunError
 from headlens.lens import Lens
 from headlens.locking import locked
@@ -150,16 +151,21 @@ def record_without_model(command: str, facts: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def save(out: Path, run: Mapping[str, Any]) -> None:
-    """Write `run.json` into a run directory.
+def save(out: Path, run: Mapping[str, Any], tables: Sequence[str] = ()) -> None:
+    """Write `run.json` into a run directory, last of all that it is about.
 
     Args:
         out: the directory.
         run: from `record`.
+        tables: names of the tables that were written, whose checksums it keeps.
 
     Raises:
         RunError: it cannot be written.
     """
+    try:
+        run = with_checksums(run, out, tables)
+    except OSError as error:
+        raise RunError(f"{error.filename} is gone: {error.strerror}.", "Make the run again.") from error
     write_text(json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n", out / "run.json")
 
 

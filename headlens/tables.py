@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import tempfile
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from headlens.checksums import check_table
 from headlens.errors import InputError, RunError
 from headlens.regular import open_regular
 
@@ -111,11 +113,15 @@ def read_csv(path: Path, columns: Sequence[str], text: Collection[str]) -> pd.Da
     Raises:
         OSError: it cannot be read.
         LookupError: it lacks the column that this names.
-        ValueError: it is no table, or a number is none.
+        ValueError: it is no table, a number is none, or it is not as its run left it.
     """
-    kinds = dict.fromkeys(text, str)
     with open_regular(path) as file:
-        table = pd.read_csv(file, dtype=kinds, keep_default_na=False, na_values=[""], low_memory=False)
+        content = file.read()
+    check_table(path, content)
+    kinds = dict.fromkeys(text, str)
+    table = pd.read_csv(
+        io.BytesIO(content), dtype=kinds, keep_default_na=False, na_values=[""], low_memory=False
+    )
     for name in columns:
         if name not in table:
             raise LookupError(name)

@@ -86,7 +86,7 @@ def save(comparison: Comparison, out: Path) -> None:
     write_csv(comparison.by_measure, out / TABLES[2], tables.BY_MEASURE)
     save_drawn([("changes", changes_figure(comparison))], out)
     told = {"first": str(comparison.first.path), "second": str(comparison.second.path)}
-    save_run(out, record_without_model("compare", {**told, "notes": _notes(comparison)}))
+    save_run(out, record_without_model("compare", {**told, "notes": _notes(comparison)}), TABLES)
     write_report([out], out / "report.html")
 
 

@@ -88,7 +88,7 @@ def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.D
         "seeds": list(experiment.seeds),
         "steps": [{"writes": str(step.out.relative_to(out)), "typed": list(step.typed)} for step in planned],
     }
-    runs.save(out, runs.record_without_model("run", facts))
+    runs.save(out, runs.record_without_model("run", facts), ("published.csv",))
     pages = [cell.place / name for cell in cells(experiment, out) for name in experiment.report.runs]
     write_report([out, *pages], out / experiment.report.out)
     return table
