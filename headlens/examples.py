@@ -13,6 +13,7 @@ from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.map_making import maps_of
 from headlens.maps import AttentionMaps
+from headlens.memory import is_out_of_memory
 from headlens.places import remove
 from headlens.report.viewer import as_json
 from headlens.report.viewer_data import Marks, viewer_data
@@ -123,8 +124,10 @@ def attempt(make: Any, *arguments: Any) -> list[Example]:
     """Look at examples, but never lose a finished run over them: where they cannot be had there are none."""
     try:
         found: list[Example] = make(*arguments)
-    except HeadlensError:
-        return []
+    except (HeadlensError, MemoryError, RuntimeError) as error:
+        if isinstance(error, HeadlensError) or is_out_of_memory(error):
+            return []
+        raise
     return found
 
 

@@ -99,7 +99,8 @@ def _move(place: Path, out: Path) -> None:
 
 def _unwritable(out: Path, error: OSError | UnicodeError) -> RunError:
     why = error.strerror if isinstance(error, OSError) else "its name is no text"
-    return RunError(f"{out} cannot be written: {why}.", "Choose another --out.")
+    place = out.parent if out.name == STAGE else out
+    return RunError(f"{place} cannot be written: {why}.", "Choose another --out, or make room.")
 
 
 def save(lens: Lens, pruned: Pruned, out: Path) -> None:
