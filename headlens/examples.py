@@ -13,10 +13,10 @@ from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.map_making import maps_of
 from headlens.maps import AttentionMaps
-from headlens.memory import is_out_of_memory
 from headlens.places import remove
 from headlens.report.viewer import as_json
 from headlens.report.viewer_data import Marks, viewer_data
+from headlens.shortage import is_out_of_memory
 from headlens.tables import write_text
 from headlens.text.corpus import Corpus
 from headlens.text.inputs import sentence_inputs

@@ -23,8 +23,8 @@ from transformers import (
 
 from headlens.compact import Compact, read_compact
 from headlens.errors import ModelError
-from headlens.memory import is_out_of_memory
 from headlens.placing import DeviceMap, check_device_map, pick_device
+from headlens.shortage import is_out_of_memory
 from headlens.sources import Source as Source
 from headlens.sources import find as find
 from headlens.sources import pinned

@@ -1,8 +1,7 @@
-"""How much memory there is, a refusal of what cannot fit into it, and what it looks like when it runs out."""
+"""How much memory there is, and a refusal of what cannot fit into it."""
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,17 +10,6 @@ import torch
 
 from headlens.errors import InputError
 from headlens.heads import Site
-
-_RAN_OUT = (
-    "out of memory",
-    "allocate memory",  # can't, cannot; of torch and of the system
-    "not enough memory",
-    "bad_alloc",
-    "ALLOC_FAILED",  # of cuBLAS and cuDNN
-    "could not create a primitive",  # oneDNN
-    "could not create a memory",
-    "can't start new thread",  # whose stack takes some
-)
 
 if TYPE_CHECKING:
     from headlens.attention import Block
@@ -47,22 +35,6 @@ def check_patterns(sites: Sequence[Site], block: Block) -> None:
             f"more than the {most / 2**30:.1f} GiB of this machine.",
             "Look at them block by block with lens.observe, which keeps nothing.",
         )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error says that memory ran out, on any device.
-
-    Args:
-        error: what was raised.
-
-    Returns:
-        True for Python's and numpy's errors, CUDA's and MPS's, and a failed allocation on the CPU.
-    """
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _RAN_OUT)
 
 
 def memory_of(device: torch.device) -> int | None:

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from headlens.devices import moved
 from headlens.errors import ModelError
 from headlens.lens import Lens
-from headlens.memory import is_out_of_memory
+from headlens.shortage import is_out_of_memory
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from types import FrameType
 import click
 
 from headlens.errors import HeadlensError, RunError
+from headlens.shortage import is_out_of_memory
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _GO_ON = ("ablate", "run")  # commands that go on where they stopped
@@ -103,8 +104,6 @@ def told(error: BaseException, ctx: click.Context) -> HeadlensError | None:
     Returns:
         The error to show; None for any other error.
     """
-    from headlens.memory import is_out_of_memory
-
     if is_out_of_memory(error):
         group, name = ctx.command, ctx.invoked_subcommand
         command = group.get_command(ctx, name) if isinstance(group, click.Group) and name else None

@@ -16,7 +16,7 @@ from families import build
 from headlens.benchmarks.similarity import Similarity
 from headlens.cli import ending, main
 from headlens.lens import Lens
-from headlens.memory import is_out_of_memory
+from headlens.shortage import is_out_of_memory
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 
 GOES_ON = " What was finished is kept: type the same again, and it goes on."
@@ -135,6 +135,7 @@ def test_what_is_ignored_stays_ignored_and_threads_are_left_alone():
         RuntimeError("could not create a primitive"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
         RuntimeError("can't start new thread"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
     ids=str,

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from headlens.errors import RunError
 from headlens.lens import Lens
 from headlens.loading import Source
@@ -97,8 +99,10 @@ def _move(place: Path, out: Path) -> None:
         path.replace(target)
 
 
-def _unwritable(out: Path, error: OSError | UnicodeError) -> RunError:
+def _unwritable(out: Path, error: OSError | UnicodeError | SafetensorError) -> RunError:
     why = error.strerror if isinstance(error, OSError) else "its name is no text"
+    if isinstance(error, SafetensorError):  # an OSError, in words
+        why = str(error).rpartition("I/O error: ")[2]
     place = out.parent if out.name == STAGE else out
     return RunError(f"{place} cannot be written: {why}.", "Choose another --out, or make room.")
 
@@ -128,7 +132,7 @@ def save(lens: Lens, pruned: Pruned, out: Path) -> None:
                 model.generation_config.save_pretrained(out)
         if lens.tokenizer is not None:
             lens.tokenizer.save_pretrained(out)
-    except (OSError, UnicodeError) as error:  # safetensors takes no name that is not UTF-8
+    except (OSError, UnicodeError, SafetensorError) as error:  # safetensors takes no name that is not UTF-8
         raise _unwritable(out, error) from error
     write_text(card(lens, pruned, _old_card(lens.source)), out / "README.md")
 
