@@ -51,7 +51,7 @@ class Units:
                     "Choose another --out, or type --overwrite to replace it.",
                 )
             old = None
-        if old is None or overwrite:
+        if old is None:
             self._clear(path)
             write_text(text, path)
 
