@@ -83,10 +83,13 @@ def _take(lock: FileLock, out: Path) -> None:
             note = f"The file system of {out} has no locks: let no other headlens write there."
             tqdm.write(note, file=sys.stderr)
             return
+        if not os.path.lexists(out / LOCK):
+            problem = f"{out} cannot be written: {error.strerror}."
+            raise RunError(problem, "Choose another place with --out, or make room.") from error
         why = "it is a link" if error.errno == errno.ELOOP else error.strerror
         raise RunError(
             f"{out / LOCK} cannot be locked: {why}.",
-            "Remove it if no other headlens writes there, make room, or choose another --out.",
+            "Remove it if no other headlens writes there, or choose another --out.",
         ) from error
 
 

@@ -124,7 +124,7 @@ def test_links_are_not_followed(tmp_path):
         pass
     assert str(refused.value) == (
         f"{out / LOCK} cannot be locked: it is a link. "
-        "Remove it if no other headlens writes there, make room, or choose another --out."
+        "Remove it if no other headlens writes there, or choose another --out."
     )
     (out / LOCK).unlink()
     (out / HOLDER).symlink_to(tmp_path / "mine")
@@ -214,3 +214,15 @@ def test_reading_is_not_kept_out(held):
     assert not read_finished(out).scores.empty
     done = CliRunner().invoke(main, ["compare", str(out), str(out)])
     assert done.exit_code == 0, done.output
+
+
+def test_a_directory_that_may_not_be_written(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("headlens.locking.FileLock.acquire", refuse)
+    with pytest.raises(RunError) as refused, locked(tmp_path):
+        pass
+    assert str(refused.value) == (
+        f"{tmp_path} cannot be written: Read-only file system. Choose another place with --out, or make room."
+    )
