@@ -13,8 +13,10 @@ from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.map_making import maps_of
 from headlens.maps import AttentionMaps
+from headlens.places import remove
 from headlens.report.viewer import as_json
 from headlens.report.viewer_data import Marks, viewer_data
+from headlens.shortage import is_out_of_memory
 from headlens.tables import write_text
 from headlens.text.corpus import Corpus
 from headlens.text.inputs import sentence_inputs
@@ -106,12 +108,26 @@ def save(out: Path, examples: Sequence[Example], marks: Marks) -> None:
         write_text(as_json(viewer_data(examples, marks, most_bytes=MOST_BYTES)), out / FILE)
 
 
+def forget(out: Path) -> None:
+    """Remove what an earlier run in a directory showed: a report of the new one must not show it.
+
+    Args:
+        out: the directory.
+
+    Raises:
+        RunError: it cannot be removed.
+    """
+    remove([out / FILE])
+
+
 def attempt(make: Any, *arguments: Any) -> list[Example]:
     """Look at examples, but never lose a finished run over them: where they cannot be had there are none."""
     try:
         found: list[Example] = make(*arguments)
-    except HeadlensError:
-        return []
+    except (HeadlensError, MemoryError, RuntimeError) as error:
+        if isinstance(error, HeadlensError) or is_out_of_memory(error):
+            return []
+        raise
     return found
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pandas as pd
 
+from headlens.checksums import load_record
 from headlens.errors import RunError
 from headlens.heads import STACKS, number_ranges
-from headlens.regular import is_directory, is_there, load_json
+from headlens.regular import is_directory, is_there
 from headlens.tables import SCORES, TAGS, read_csv
 
 FILES = ("scores.csv", "tags.csv", "run.json")
@@ -106,7 +107,7 @@ def _record(path: Path) -> dict[str, Any]:
                 f"Expected scores.csv, tags.csv and run.json in {path}; there is no {name}.", _remedy(path)
             )
     try:
-        run = load_json(path / "run.json")
+        run = load_record(path / "run.json")
     except (OSError, ValueError) as error:
         raise RunError(f"{path / 'run.json'} cannot be read: {error}.", _remedy(path)) from error
     return run if isinstance(run, dict) else {}

@@ -24,6 +24,7 @@ from transformers import (
 from headlens.compact import Compact, read_compact
 from headlens.errors import ModelError
 from headlens.placing import DeviceMap, check_device_map, pick_device
+from headlens.shortage import is_out_of_memory
 from headlens.sources import Source as Source
 from headlens.sources import find as find
 from headlens.sources import pinned
@@ -137,6 +138,10 @@ def load_model(
         else:
             model, info = kind.from_pretrained(source.place, **options)
     except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, ... here
+        if is_out_of_memory(error):
+            raise ModelError(
+                f"Memory does not suffice for {source.name!r}.", "Type --dtype bfloat16 or --device-map auto."
+            ) from error
         raise ModelError(
             f"The weights of {source.name!r} cannot be loaded: {first_line(error)}",
             "headlens reads safetensors and GGUF, no pickled .bin files.",

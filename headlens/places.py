@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from headlens.errors import RunError
+
+FOLDERS = ("figures", "units")  # of a run directory
 
 _PLAIN = re.compile(r"[\w +,-][\w .+,-]{0,99}", re.ASCII)  # names that every file system takes as they are
 
@@ -46,3 +49,20 @@ def file_name(name: str) -> str:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return f"{re.sub(r'[^A-Za-z0-9 _-]+', '_', name)[:60]}.{digest}"
+
+
+def remove(files: Iterable[Path]) -> None:
+    """Remove files, those that are there.
+
+    Args:
+        files: where they are; of a link the link goes, not what it leads to.
+
+    Raises:
+        RunError: one cannot be removed.
+    """
+    for file in files:
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            problem = f"{file} cannot be removed: {error.strerror}."
+            raise RunError(problem, "Choose another --out.") from error

@@ -8,7 +8,8 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,13 @@ import click
 import numpy as np
 
 import headlens
+from headlens.checksums import with_checksums
 from headlens.errors import RunError
 from headlens.lens import Lens
-from headlens.places import inner_folder
+from headlens.locking import locked
+from headlens.places import FOLDERS, inner_folder
 from headlens.regular import load_json
 from headlens.tables import write_text
-
-FOLDERS = ("figures", "units")  # of a run directory
 
 
 @dataclass(slots=True)
@@ -43,33 +44,28 @@ class Clock:
         return time.perf_counter() - self.started
 
 
-def prepare(out: Path, command: str) -> Path:
-    """Make a run directory, before any work is spent.
+@contextmanager
+def prepare(out: Path, command: str) -> Iterator[Path]:
+    """Have a run directory to oneself, before any work is spent, until the block ends.
 
     Args:
         out: the directory.
         command: what will be written there.
 
-    Returns:
+    Yields:
         The same.
 
     Raises:
-        RunError: it cannot be made or written, is a file, holds what another command wrote, or has a link in
-            the place of a folder.
+        RunError: it cannot be made or written, is a file, holds what another command wrote, has a link in the
+            place of a folder, or another process writes there.
     """
-    other = _command_of(out / "run.json")
-    if other not in (None, command):
-        raise RunError(f"{out} holds what headlens {other} wrote.", "Choose another --out.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problem = f"The directory {out} cannot be made: {error.strerror}."
-        raise RunError(problem, "Choose another --out.") from error
-    for name in FOLDERS:
-        inner_folder(out, name)
-    write_text("", out / ".writable")
-    (out / ".writable").unlink()
-    return out
+    with locked(out):
+        other = _command_of(out / "run.json")
+        if other not in (None, command):
+            raise RunError(f"{out} holds what headlens {other} wrote.", "Choose another --out.")
+        for name in FOLDERS:
+            inner_folder(out, name)
+        yield out
 
 
 def _command_of(path: Path) -> str | None:
@@ -155,16 +151,21 @@ def record_without_model(command: str, facts: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def save(out: Path, run: Mapping[str, Any]) -> None:
-    """Write `run.json` into a run directory.
+def save(out: Path, run: Mapping[str, Any], tables: Sequence[str] = ()) -> None:
+    """Write `run.json` into a run directory, last of all that it is about.
 
     Args:
         out: the directory.
         run: from `record`.
+        tables: names of the tables that were written, whose checksums it keeps.
 
     Raises:
         RunError: it cannot be written.
     """
+    try:
+        run = with_checksums(run, out, tables)
+    except OSError as error:
+        raise RunError(f"{error.filename} is gone: {error.strerror}.", "Make the run again.") from error
     write_text(json.dumps(run, indent=2, ensure_ascii=False, allow_nan=False) + "\n", out / "run.json")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import tempfile
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from headlens.checksums import check_table
 from headlens.errors import InputError, RunError
 from headlens.regular import open_regular
 
@@ -26,6 +28,8 @@ CONTROLS += ["at_least_as_bad", "draws"]
 IMPORTANCE = [*_HEAD, "method", "importance", "rank"]
 GATES = [*_HEAD, "open_closing", "open_opening", "role"]
 AGREEMENT = ["method_a", "method_b", "rho", "n"]
+
+PART = (".headlens-", ".part")  # begin and end of the name of a file that is not whole yet
 
 _WHOLE = ("layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws")
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
@@ -109,11 +113,15 @@ def read_csv(path: Path, columns: Sequence[str], text: Collection[str]) -> pd.Da
     Raises:
         OSError: it cannot be read.
         LookupError: it lacks the column that this names.
-        ValueError: it is no table, or a number is none.
+        ValueError: it is no table, a number is none, or it is not as its run left it.
     """
-    kinds = dict.fromkeys(text, str)
     with open_regular(path) as file:
-        table = pd.read_csv(file, dtype=kinds, keep_default_na=False, na_values=[""], low_memory=False)
+        content = file.read()
+    check_table(path, content)
+    kinds = dict.fromkeys(text, str)
+    table = pd.read_csv(
+        io.BytesIO(content), dtype=kinds, keep_default_na=False, na_values=[""], low_memory=False
+    )
     for name in columns:
         if name not in table:
             raise LookupError(name)
@@ -160,7 +168,7 @@ def write_bytes(content: bytes, path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(PART[1], PART[0], path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)

@@ -16,6 +16,7 @@ from headlens import runs
 from headlens.ablation.units import Units
 from headlens.cli import main
 from headlens.errors import RunError
+from headlens.locking import HOLDER
 from headlens.places import file_name, inner_folder
 from headlens.redundancy.pruning.saving import staged
 from headlens.report.figures import InchFigure, save_drawn
@@ -48,8 +49,8 @@ def test_a_link_in_place_of_a_folder_is_refused_before_any_work(tmp_path, elsewh
     out.mkdir()
     for target in (elsewhere, tmp_path / "nowhere"):
         (out / name).symlink_to(target)
-        with pytest.raises(RunError) as refused:
-            runs.prepare(out, "ablate")
+        with pytest.raises(RunError) as refused, runs.prepare(out, "ablate"):
+            pass
         assert str(refused.value) == f"{told(out / name)}another --out."
         (out / name).unlink()
     assert not (tmp_path / "nowhere").exists()
@@ -76,8 +77,9 @@ def test_a_link_in_place_of_a_file_is_replaced(tmp_path, elsewhere):
         write_text("new", out / name)
         assert not (out / name).is_symlink()
         assert (out / name).read_text() == "new"
-    (out / ".writable").symlink_to(elsewhere / "scores.csv")
-    runs.prepare(out, "ablate")
+    (out / HOLDER).symlink_to(elsewhere / "scores.csv")
+    with runs.prepare(out, "ablate"):
+        assert not (out / HOLDER).is_symlink()
     assert sorted(path.name for path in out.iterdir()) == ["run.json", "scores.csv"]
 
 

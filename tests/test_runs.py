@@ -19,6 +19,7 @@ from headlens import runs
 from headlens.errors import RunError
 from headlens.lens import Lens
 from headlens.loading import Source
+from headlens.locking import HOLDER, LOCK
 
 
 @dataclass(frozen=True)
@@ -105,19 +106,40 @@ def test_everything_becomes_plain_json(tmp_path):
 
 
 def test_prepare(tmp_path):
-    assert runs.prepare(tmp_path / "a" / "b", "classify") == tmp_path / "a" / "b"
-    assert list((tmp_path / "a" / "b").iterdir()) == []
+    out = tmp_path / "a" / "b"
+    with runs.prepare(out, "classify") as found:
+        assert found == out
+        assert sorted(path.name for path in out.iterdir()) == [HOLDER, LOCK]
+        (out / "scores.csv").write_text("")
+    assert [path.name for path in out.iterdir()] == ["scores.csv"]
     (tmp_path / "a" / "keep.txt").write_text("mine")
-    runs.prepare(tmp_path / "a", "classify")
+    with runs.prepare(tmp_path / "a", "classify"):
+        pass
     assert (tmp_path / "a" / "keep.txt").read_text() == "mine"
+
+
+def test_a_directory_in_which_nothing_was_written_goes_again(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for name in ("new", "mine"):
+        with runs.prepare(tmp_path / name, "classify"):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_prepare_refuses_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     for out, why in ((tmp_path / "file", "File exists"), (tmp_path / "file" / "in", "Not a directory")):
-        with pytest.raises(RunError) as caught:
-            runs.prepare(out, "classify")
+        with pytest.raises(RunError) as caught, runs.prepare(out, "classify"):
+            pass
         assert str(caught.value) == f"The directory {out} cannot be made: {why}. Choose another --out."
+
+
+def test_prepare_refuses_what_another_command_wrote(tmp_path):
+    (tmp_path / "run.json").write_text('{"command": "ablate"}')
+    with pytest.raises(RunError) as caught, runs.prepare(tmp_path, "classify"):
+        pass
+    assert str(caught.value) == f"{tmp_path} holds what headlens ablate wrote. Choose another --out."
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_prepare_refuses_a_place_that_cannot_be_written(tmp_path, monkeypatch):
@@ -125,9 +147,10 @@ def test_prepare_refuses_a_place_that_cannot_be_written(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tempfile.mkstemp", refuse)
-    with pytest.raises(RunError) as caught:
-        runs.prepare(tmp_path, "classify")
+    with pytest.raises(RunError) as caught, runs.prepare(tmp_path, "classify"):
+        pass
     assert str(caught.value) == (
-        f"{tmp_path / '.writable'} cannot be written: Permission denied. "
+        f"{tmp_path / HOLDER} cannot be written: Permission denied. "
         "Choose another place with --out, or make room."
     )
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -207,3 +208,29 @@ def test_grid_messages(measure, stack, message):
     with pytest.raises(InputError) as caught:
         SCORES.grid(measure, stack=stack)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO", "EFBIG", "ESTALE"])
+@pytest.mark.parametrize(
+    "step", ["tempfile.mkstemp", "os.fdopen", "pathlib.Path.chmod", "pathlib.Path.replace"]
+)
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, step, code):
+    number = getattr(errno, code)
+
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    (tmp_path / "x.csv").write_text("old")
+    monkeypatch.setattr(step, fail)
+    with pytest.raises(RunError) as refused:
+        write_text("new", tmp_path / "x.csv")
+    assert str(refused.value) == (
+        f"{tmp_path / 'x.csv'} cannot be written: {os.strerror(number)}. "
+        "Choose another place with --out, or make room."
+    )
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"x.csv": "old"}
+
+
+def test_the_longest_name_of_a_file_can_be_written(tmp_path):
+    write_text("x", tmp_path / f"{'x' * 251}.csv")
+    assert [len(path.name) for path in tmp_path.iterdir()] == [255]

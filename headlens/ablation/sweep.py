@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from headlens.ablation.assembling import assemble
@@ -21,6 +22,7 @@ from headlens.engine import Engine
 from headlens.errors import InputError
 from headlens.heads import Head
 from headlens.lens import Lens
+from headlens.locking import locked
 
 
 def sweep(
@@ -149,7 +151,11 @@ def run_sweep(lens: Lens, benchmark: Benchmark, plan: Plan) -> Sweep:
         RunError: `plan.out` holds another run, or cannot be written.
     """
     plan.check()
-    heads = _heads(lens, benchmark, plan)
+    with nullcontext() if plan.out is None else locked(plan.out):
+        return _swept(lens, benchmark, _heads(lens, benchmark, plan), plan)
+
+
+def _swept(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Plan) -> Sweep:
     units = None
     if plan.out is not None:
         units = Units(plan.out, run_key(lens, benchmark, heads, plan), plan.overwrite)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pandas as pd
 
+from headlens.checksums import check_table
 from headlens.errors import RunError
 from headlens.heads import Head
 from headlens.lens import Lens
@@ -77,7 +79,9 @@ def _read(run: Path) -> pd.DataFrame:
     path = run / "tags.csv"
     try:
         with open_regular(path) as file:
-            table = pd.read_csv(file, keep_default_na=False, dtype=_KINDS)
+            content = file.read()
+        check_table(path, content)
+        table = pd.read_csv(io.BytesIO(content), keep_default_na=False, dtype=_KINDS)
     except (OSError, ValueError, OverflowError) as error:
         raise _unreadable(run, error) from error
     if list(table.columns) != TAGS:

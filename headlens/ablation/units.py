@@ -14,17 +14,19 @@ import torch
 from torch import nn
 
 from headlens.benchmarks.metrics import Array
+from headlens.checksums import seal, unseal
 from headlens.errors import RunError
 from headlens.offloaded import named_weights
-from headlens.places import file_name, inner_folder
-from headlens.regular import load_json, open_regular
+from headlens.places import file_name, inner_folder, remove
+from headlens.regular import load_json, open_regular, parse_json
 from headlens.tables import write_bytes, write_text
 
 
 class Units:
     """The per-example values of finished conditions in a run directory: ``units/<condition>.npy``.
 
-    Estimates of importance stand beside them as JSON.
+    Estimates of importance stand beside them as JSON. A line with a checksum ends each file: one that was
+    changed, or is of another condition or key, is as none.
 
     Args:
         out: the run directory.
@@ -39,27 +41,23 @@ class Units:
         self._folder = inner_folder(out, "units")
         path = self._folder / "key.json"
         text = json.dumps(key, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        self._about = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         old = _read(path)
         if old is not None and old != json.loads(text):
             if not overwrite:
+                why = _difference(old, json.loads(text)) if old else f"{path} cannot be read"
                 raise RunError(
-                    f"{out} holds another run: {_difference(old, json.loads(text))}.",
+                    f"{out} holds another run: {why}.",
                     "Choose another --out, or type --overwrite to replace it.",
                 )
             old = None
-        if old is None or overwrite:
+        if old is None:
             self._clear(path)
             write_text(text, path)
 
     def _clear(self, key: Path) -> None:
-        try:
-            key.unlink(missing_ok=True)  # first: values without a key are never used
-            for file in [*self._folder.glob("*.npy"), *self._folder.glob("*.json")]:
-                file.unlink()
-        except OSError as error:
-            raise RunError(
-                f"{error.filename} cannot be removed: {error.strerror}.", "Choose another --out."
-            ) from error
+        remove([key])  # first: values without a key are never used
+        remove([*self._folder.glob("*.npy"), *self._folder.glob("*.json")])
 
     def _path(self, name: str, ending: str) -> Path:
         return self._folder / f"{file_name(name)}{ending}"
@@ -75,9 +73,9 @@ class Units:
             [example, column]; None where it is not finished, or its file is damaged.
         """
         try:
-            with open_regular(self._path(name, ".npy")) as file:
-                values: Array = np.lib.format.read_array(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError, MemoryError, OverflowError):
+            content = io.BytesIO(self._load(name, ".npy"))
+            values: Array = np.lib.format.read_array(content, allow_pickle=False)
+        except (OSError, ValueError):
             return None
         fits = values.ndim == 2 and len(values) == n_examples and values.dtype == np.float64
         return values if fits else None
@@ -94,7 +92,7 @@ class Units:
         """
         buffer = io.BytesIO()
         np.save(buffer, values, allow_pickle=False)
-        write_bytes(buffer.getvalue(), self._path(name, ".npy"))
+        self._save(buffer.getvalue(), name, ".npy")
 
     def load_facts(self, name: str) -> Any:
         """Get what was kept by `save_facts`.
@@ -106,7 +104,7 @@ class Units:
             Plain data; None where it is not finished, or its file is damaged.
         """
         try:
-            return load_json(self._path(name, ".json"))
+            return parse_json(self._load(name, ".json").decode())
         except (OSError, ValueError):
             return None
 
@@ -120,7 +118,14 @@ class Units:
         Raises:
             RunError: it cannot be written.
         """
-        write_text(json.dumps(facts), self._path(name, ".json"))
+        self._save(json.dumps(facts).encode(), name, ".json")
+
+    def _load(self, name: str, ending: str) -> bytes:
+        with open_regular(self._path(name, ending)) as file:
+            return unseal(file.read(), f"{self._about} {name}{ending}")
+
+    def _save(self, content: bytes, name: str, ending: str) -> None:
+        write_bytes(seal(content, f"{self._about} {name}{ending}"), self._path(name, ending))
 
 
 def fingerprint(model: nn.Module, unread: Sequence[str] = ()) -> str:

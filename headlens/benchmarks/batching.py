@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from headlens.devices import moved
 from headlens.errors import ModelError
 from headlens.lens import Lens
+from headlens.shortage import is_out_of_memory
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ def run_batches(
         result = []  # empty where memory ran out
         try:
             result.append(work(group))
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             if len(group) == 1:
@@ -89,7 +90,7 @@ def until_it_fits(lens: Lens, work: Callable[[], T]) -> T:
         done = []
         try:
             done.append(work())
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
         if done:
@@ -98,23 +99,6 @@ def until_it_fits(lens: Lens, work: Callable[[], T]) -> T:
     raise ModelError(
         "Memory does not suffice for one input.",
         "Type a smaller --max-length, a smaller --dtype, or another --device.",
-    )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error says that memory ran out, on any device.
-
-    Args:
-        error: what was raised.
-
-    Returns:
-        True for CUDA's and MPS's errors and for a failed allocation on the CPU.
-    """
-    said = str(error)
-    return (
-        isinstance(error, torch.OutOfMemoryError)
-        or "out of memory" in said
-        or "can't allocate memory" in said
     )
 
 

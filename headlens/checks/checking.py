@@ -16,6 +16,7 @@ from headlens.checks.subject import Options, Subject
 from headlens.errors import HeadlensError, InputError
 from headlens.lens import Lens
 from headlens.opening import load
+from headlens.shortage import is_out_of_memory
 
 
 def check(
@@ -88,6 +89,8 @@ def finding_of(name: str, one: Check, subject: Subject) -> Finding:
     except HeadlensError as error:
         found = Outcome(False, str(error))
     except Exception as error:  # a family's own code may fail in any way: that is what was found
+        if is_out_of_memory(error):
+            raise
         found = Outcome(False, f"the model fails ({type(error).__name__}: {error})".replace("\n", " "))
     figure = found.figure if found.figure is not None and math.isfinite(found.figure) else None
     return Finding(name, found.passed, found.said, figure, found.allowed, one.meaning)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
 import click
 
+from headlens.cli.ending import interrupted, signals, told
 from headlens.cli.save_as import with_save_as
 from headlens.errors import HeadlensError
 from headlens.text.display import on_terminal, visible
@@ -60,20 +62,31 @@ class Commands(click.Group):
             sys.stdout.reconfigure(errors="backslashreplace")  # a path need not be text
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
-        except HeadlensError as error:
+        except (Exception, KeyboardInterrupt) as error:
             if ctx.meta.get("headlens.debug"):
                 raise
-            raise click.ClickException(_one_line(str(error))) from error
-        except Exception as error:
-            if ctx.meta.get("headlens.debug"):
-                raise
-            cause = _one_line(f"{type(error).__name__}: {error}")
-            raise click.ClickException(
-                f"headlens failed where it should not ({cause}). "
-                "Type the same with --debug to see where, and please report it."
-            ) from error
+            raise _shown(error, ctx) from error
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command line; a signal ends it in order."""
+        with signals() if extra.get("standalone_mode", True) else nullcontext():
+            return super().main(*args, **extra)
+
+
+def _shown(error: BaseException, ctx: click.Context) -> click.ClickException:
+    """What a user sees of an error."""
+    if (end := interrupted(error, ctx)) is not None:
+        return end
+    known = error if isinstance(error, HeadlensError) else told(error, ctx)
+    if known is not None:
+        return click.ClickException(_one_line(str(known)))
+    cause = _one_line(f"{type(error).__name__}: {error}")
+    return click.ClickException(
+        f"headlens failed where it should not ({cause}). "
+        "Type the same with --debug to see where, and please report it."
+    )
 
 
 def _one_line(text: str) -> str:

@@ -115,7 +115,7 @@ def command(
     clock = runs.Clock.start()
     plan = _plan(said, out, options)
     plan.check()  # what can be told now is told before a large model is loaded
-    runs.prepare(out, "ablate")
+    click.get_current_context().with_resource(runs.prepare(out, "ablate"))
     lens = options.load(model)
     checks = checked(lens)
     opened = open_for(lens, benchmark, plan.options)
@@ -128,7 +128,9 @@ def command(
     typed = {name: value for name, value in click.get_current_context().params.items() if name != "model"}
     files = _write(result, out)
     facts = {**result.run, "notes": result.notes, "bundled_sample": benchmark is None, "checks": checks}
-    runs.save(out, runs.record("ablate", lens, typed, facts, clock))
+    examples.forget(out)
+    tables = [name for name in files if name.endswith(".csv")]
+    runs.save(out, runs.record("ablate", lens, typed, facts, clock), tables)
     say(summary(result))  # before the report: what was found is said whatever becomes of the page
     examples.save(
         out, examples.attempt(examples.of_benchmark, lens, opened), read_marks([out], lens.anatomy.heads)
@@ -177,8 +179,10 @@ def _share(text: str) -> float:
 
 def _write(result: Sweep, out: Path) -> list[str]:
     from headlens.ablation.best import BEST, best_of_layers
+    from headlens.places import remove
     from headlens.report.ablation import figures
     from headlens.report.figures import save_drawn
+    from headlens.report.page.ablation_run import OPTIONAL
     from headlens.tables import ABLATION, CONTROLS, GATES, IMPORTANCE, write_csv
 
     tables = [("ablation.csv", result.table, ABLATION), ("importance.csv", result.importance, IMPORTANCE)]
@@ -190,5 +194,6 @@ def _write(result: Sweep, out: Path) -> list[str]:
         tables.append(("gates.csv", result.gates, GATES))
     for name, table, columns in tables:
         write_csv(table, out / name, columns)
+    remove([out / name for name in OPTIONAL if name not in {name for name, _, _ in tables}])
     drawn = [path for path in save_drawn(figures(result), out) if path.suffix == ".png"]
     return [*(name for name, _, _ in tables), *(f"figures/{path.name}" for path in drawn)]

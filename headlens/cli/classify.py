@@ -126,7 +126,7 @@ def command(
     check_tags(wanted)  # what can be told now is told before a large model is loaded
     shares = _margins(margins)
     margins_in_force(shares)
-    runs.prepare(out, "classify")
+    click.get_current_context().with_resource(runs.prepare(out, "classify"))
     corpus = read_corpus(corpora or None, parser, names(columns), max_sentences)
     say_read(corpus)
     lens = options.load(model)
@@ -165,13 +165,14 @@ def command(
 
 def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
     """Write the tables, the figures and the record of a run."""
-    from headlens import runs, tables
+    from headlens import examples, runs, tables
     from headlens.report.classify import save_figures
 
     tables.write_csv(found.scores, out / "scores.csv", tables.SCORES)
     tables.write_csv(found.tags, out / "tags.csv", tables.TAGS)
     save_figures(found.scores, found.tags, out, run["model"]["name"])
-    runs.save(out, run)
+    examples.forget(out)
+    runs.save(out, run, ("scores.csv", "tags.csv"))
 
 
 def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:

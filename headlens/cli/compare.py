@@ -54,7 +54,7 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     from headlens.runs import prepare
 
     if out is not None:
-        prepare(out, "compare")
+        click.get_current_context().with_resource(prepare(out, "compare"))
     comparison = compare(read_finished(first), read_finished(second))
     if out is not None:
         save(comparison, out)
@@ -86,7 +86,7 @@ def save(comparison: Comparison, out: Path) -> None:
     write_csv(comparison.by_measure, out / TABLES[2], tables.BY_MEASURE)
     save_drawn([("changes", changes_figure(comparison))], out)
     told = {"first": str(comparison.first.path), "second": str(comparison.second.path)}
-    save_run(out, record_without_model("compare", {**told, "notes": _notes(comparison)}))
+    save_run(out, record_without_model("compare", {**told, "notes": _notes(comparison)}), TABLES)
     write_report([out], out / "report.html")
 
 

@@ -70,6 +70,9 @@ def command(ctx: click.Context, out: Path, quiet: bool) -> None:
 
     Needs no network and one to two minutes. Every command is printed as you would type it.
     """
+    from headlens.locking import locked
+
+    ctx.with_resource(locked(out))
     for number, (title, arguments) in enumerate(STEPS, 1):
         places = [_is_place(before, word) for before, word in _pairs(arguments)]
         typed = [str(out / word) if here else word for here, word in zip(places, arguments, strict=True)]

@@ -70,12 +70,12 @@ def command(
 
     clock = runs.Clock.start()
     check_place(out)  # before the model is loaded: that takes a while
+    click.get_current_context().with_resource(runs.prepare(out, "prune"))
     lens = options.load(model)
     checks = checked(lens)
     with spoken_warnings():
         chosen = _chosen(lens, heads, run, keep)
     found = prune(lens, chosen, out, form)
-    runs.prepare(out, "prune")
     facts = {
         "form": found.pruned.form,
         "removed": [str(head) for head in chosen],

@@ -61,7 +61,7 @@ def command(
         for step in planned:
             say(f"headlens {shlex.join(step.typed)}")
         return
-    runs.prepare(out, "run")
+    ctx.with_resource(runs.prepare(out, "run"))
 
     def invoke(typed: Sequence[str]) -> None:
         words = [*typed, "--quiet"] if quiet and "--quiet" not in typed else list(typed)

@@ -78,7 +78,7 @@ def command(
     from headlens.report.page.write import write_report
 
     clock = runs.Clock.start()
-    runs.prepare(out, "similar")
+    click.get_current_context().with_resource(runs.prepare(out, "similar"))
     corpus = read_corpus(texts or None, None, names(columns), max_sentences)
     say_read(corpus)
     lens = options.load(model)
@@ -109,7 +109,7 @@ def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
     tables.write_csv(found.distances, out / "distances.csv", DISTANCES)
     tables.write_csv(found.clusters, out / "clusters.csv", CLUSTERS)
     save_figures(found.distances, found.clusters, out, run["model"]["name"])
-    runs.save(out, run)
+    runs.save(out, run, ("distances.csv", "clusters.csv"))
 
 
 def summary(found: Similarity) -> str:

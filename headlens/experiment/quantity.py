@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from typing import Any
 
 import pandas as pd
 
+from headlens.checksums import check_table, load_record
 from headlens.errors import InputError
-from headlens.regular import is_there, load_json
+from headlens.regular import is_there, open_regular
 
 TAKES: Mapping[str, Callable[[pd.Series, float], float]] = {
     "only": lambda values, _: float(values.iloc[0]) if len(values) == 1 else math.nan,
@@ -105,8 +107,12 @@ class Quantity:
 def _read(path: Path, numbers: Sequence[str], what: str) -> Any:
     try:
         if path.suffix == ".json":
-            return load_json(path)
-        return pd.read_csv(path, keep_default_na=False, na_values={name: [""] for name in numbers})
+            return load_record(path)
+        with open_regular(path) as file:
+            content = file.read()
+        check_table(path, content)
+        blank = {name: [""] for name in numbers}
+        return pd.read_csv(io.BytesIO(content), keep_default_na=False, na_values=blank)
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise InputError(
             f"The published figure {what!r}: {path} cannot be read: {error}.", "Make the run again."

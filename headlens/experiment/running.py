@@ -15,6 +15,7 @@ import pandas as pd
 
 import headlens
 from headlens import runs
+from headlens.checksums import is_whole
 from headlens.experiment.cells import Step, cells, steps
 from headlens.experiment.file import Experiment
 from headlens.experiment.published import COLUMNS
@@ -54,9 +55,11 @@ def run(experiment: Experiment, out: Path, invoke: Invoke, say: Callable[[str], 
         if known == {**told, "finished": True} and _is_there(step):
             say("Finished before; nothing has changed since.")
             continue
-        changed = known is not None and known != {**told, "finished": known.get("finished")}
-        _note(state, key, {**told, "finished": False}, out)  # if it is interrupted, it goes on from there
-        invoke([*step.typed, *_overwriting(step, changed)])
+        changed = known is not None and any(known.get(name) != value for name, value in told.items())
+        replaces = changed or (known is not None and known.get("replaces") is True)
+        unfinished = {**told, "finished": False, "replaces": replaces}
+        _note(state, key, unfinished, out)  # if it is interrupted, it goes on from there
+        invoke([*step.typed, *_overwriting(step, replaces)])
         _note(state, key, {**told, "finished": True}, out)
     return planned
 
@@ -88,7 +91,7 @@ def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.D
         "seeds": list(experiment.seeds),
         "steps": [{"writes": str(step.out.relative_to(out)), "typed": list(step.typed)} for step in planned],
     }
-    runs.save(out, runs.record_without_model("run", facts))
+    runs.save(out, runs.record_without_model("run", facts), ("published.csv",))
     pages = [cell.place / name for cell in cells(experiment, out) for name in experiment.report.runs]
     write_report([out, *pages], out / experiment.report.out)
     return table
@@ -118,14 +121,15 @@ def _note(state: dict[str, Any], key: str, told: Mapping[str, Any], out: Path) -
     write_text(json.dumps(state, indent=2) + "\n", out / STATE)
 
 
-def _overwriting(step: Step, changed: bool) -> list[str]:
+def _overwriting(step: Step, replaces: bool) -> list[str]:
     """A step whose command line changed does not go on with what was measured before."""
     can = any("--overwrite" in one.opts for one in command_of(step.section.command).params)
-    return ["--overwrite"] if changed and can and "--overwrite" not in step.typed else []
+    return ["--overwrite"] if replaces and can and "--overwrite" not in step.typed else []
 
 
 def _is_there(step: Step) -> bool:
-    return is_there(step.out) or is_there(step.out / "run.json")
+    """Whether its results are there, as they were written."""
+    return is_there(step.out) or is_whole(step.out)
 
 
 def _digest(step: Step, out: Path) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from typing import Any
 
 from headlens.errors import RunError
@@ -32,6 +34,7 @@ def connect(address: str | None) -> tuple[Any, bool]:
         return ray, False
     if address:
         knock(address)
+    ends = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address,
@@ -41,6 +44,8 @@ def connect(address: str | None) -> tuple[Any, bool]:
         )
     except Exception as error:  # Ray raises ConnectionError, ValueError, RuntimeError, ...
         raise _unreachable(address, error) from error
+    if threading.current_thread() is threading.main_thread():  # Ray's own way to end says nothing
+        signal.signal(signal.SIGTERM, ends)
     if hasattr(ray._private.worker, "_worker_logs_enabled"):
         ray._private.worker._worker_logs_enabled = False  # of workers that died, on stdout among the results
     return ray, True

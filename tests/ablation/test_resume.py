@@ -36,10 +36,47 @@ def place(tmp_path_factory):
     return place
 
 
-def command(place, out, kind):
-    spec = f"similarity:{place / 'p.tsv'}"
-    base = [sys.executable, "-m", "headlens", "ablate", str(place / "model"), "--benchmark", spec, "--quiet"]
-    return [*base, *RUNS[kind][0], "--out", str(out)]
+SERVER = """
+import json, os, sys
+import headlens.cli.ablate, headlens.examples, headlens.report.ablation, headlens.report.page.write
+import headlens.ablation.sweep, transformers.models.bert.modeling_bert
+from headlens.cli import main
+
+for line in sys.stdin:
+    typed, told = json.loads(line)
+    child = os.fork()
+    if not child:
+        for stream in (1, 2):
+            os.dup2(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+        main(typed)
+    print(child, flush=True)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """Starts a command in a process of its own; what takes long to import is there already."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    said = tmp_path_factory.mktemp("said") / "said"
+
+    def start(place, out, kind, meanwhile=lambda process: None):
+        """What it said, and how it ended: 0, or less the number of the signal."""
+        spec = f"similarity:{place / 'p.tsv'}"
+        typed = ["ablate", str(place / "model"), "--benchmark", spec, "--quiet", *RUNS[kind][0]]
+        said.write_text("")
+        server.stdin.write(json.dumps([[*typed, "--out", str(out)], str(said)]) + "\n")
+        server.stdin.flush()
+        meanwhile(int(server.stdout.readline()))
+        ended = os.waitstatus_to_exitcode(int(server.stdout.readline()))
+        return said.read_text(), ended
+
+    yield start
+    server.kill()
+    server.communicate()
 
 
 def files(out):
@@ -47,28 +84,27 @@ def files(out):
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_killed_runs_go_on(place, tmp_path, kind):
+def test_killed_runs_go_on(place, start, tmp_path, kind):
     whole, out = tmp_path / "whole", tmp_path / "killed"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command(place, whole, kind), check=True, env=environment, capture_output=True)
+    assert start(place, whole, kind)[1] == 0
     kills = 0
     for target in RUNS[kind][1]:
-        running = subprocess.Popen(
-            command(place, out, kind), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        while running.poll() is None:
-            if len(list(out.glob("units/[!.]*"))) > target:
-                running.send_signal(signal.SIGKILL)
-                running.wait()
-                kills += 1
-            time.sleep(0.002)
-        assert not list(out.glob("*.csv")) or running.returncode == 0
-    done = subprocess.run(
-        command(place, out, kind), check=True, env=environment, capture_output=True, text=True
-    )
-    assert kills >= 1
-    assert "measured before; kept." in done.stderr
+
+        def kill(process, target=target):
+            until = time.monotonic() + 60
+            while len(list(out.glob("units/[!.]*"))) <= target and time.monotonic() < until:
+                time.sleep(0.002)
+            os.kill(process, signal.SIGKILL)
+
+        _, ended = start(place, out, kind, kill)
+        kills += ended == -signal.SIGKILL
+        assert not list(out.glob("*.csv")) or ended == 0
+    said, ended = start(place, out, kind)
+    assert ended == 0, said
+    assert kills == 2
+    assert "measured before; kept." in said
     assert files(out) == files(whole)
+    assert not list(out.rglob(".headlens*"))
     run = json.loads((out / "run.json").read_text())
     assert run["conditions_reused"] >= 1
 
@@ -103,7 +139,7 @@ def test_a_full_disk_is_one_error_and_what_is_done_stays(place, tmp_path, monkey
 
     def full(handle, *arguments, **options):
         written.append(1)
-        if len(written) > 6:
+        if len(written) > 7:  # after who has the lock, the key, and five units
             os.close(handle)
             raise OSError(28, "No space left on device")
         return plain(handle, *arguments, **options)

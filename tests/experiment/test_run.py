@@ -1,6 +1,7 @@
 """`headlens run`: the commands of a file, once each, the same bytes twice, and what was published beside."""
 
 import json
+import os
 
 import lxml.html
 import pandas as pd
@@ -141,3 +142,52 @@ def test_bad_values_are_refused_before_anything_runs(folder, tmp_path):
     assert result.exit_code == 1
     assert result.output.startswith("Error: [ablate] of bad.toml: Invalid value for '--draws'")
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.fixture
+def small(folder):
+    """One section of one model, in a file of its own that tests may change."""
+    text = FILE.replace("seeds = [0, 1]", "").replace('[similar]\ntags = "classify"', "")
+    file = folder / "small.toml"
+    file.write_text(text)
+    return file, text
+
+
+def test_a_changed_section_that_was_killed_before_it_began_goes_on(folder, small, tmp_path, monkeypatch):
+    """What it replaces is still there when it is typed again."""
+    file, text = small
+    file.write_text(text.replace('heads = "0.*"', 'heads = "1.*"'))
+    assert run(file, "--out", tmp_path / "o", "--quiet").exit_code == 0
+    file.write_text(text)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr("headlens.loading.load_tokenizer", killed)
+            assert run(file, "--out", tmp_path / "o", "--quiet").exit_code == 130
+    again = run(file, "--out", tmp_path / "o", "--quiet")
+    assert again.exit_code == 0, again.output
+    names = pd.read_csv(tmp_path / "o" / "ablate" / "ablation.csv")["condition"]
+    assert set(names.str[:7]) == {"head 0."}
+
+
+def test_damaged_results_are_made_again_and_touched_ones_are_not(folder, small, tmp_path, monkeypatch):
+    file, _ = small
+    out = tmp_path / "o"
+    assert run(file, "--out", out, "--quiet").exit_code == 0
+    before = tables(out)
+    monkeypatch.setattr("time.time", lambda: 0.0)  # the clock was set back
+    for number, path in enumerate([file, *out.rglob("*")]):
+        os.utime(path, (0, number * 10**9))
+    again = run(file, "--out", out, "--quiet")
+    assert again.stdout.count("Finished before; nothing has changed since.") == 2
+    for name in ("classify/scores.csv", "ablate/run.json"):
+        changed = bytearray((out / name).read_bytes())
+        changed[len(changed) // 2] ^= 1
+        (out / name).write_bytes(changed)
+    again = run(file, "--out", out, "--quiet")
+    assert again.exit_code == 0, again.output
+    assert again.stdout.count("Finished before") == 0
+    assert tables(out) == before

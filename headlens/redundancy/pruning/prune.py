@@ -10,6 +10,7 @@ from headlens.errors import InputError, ModelError
 from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.loading import find
+from headlens.locking import locked
 from headlens.offloaded import is_spread
 from headlens.opening import load
 from headlens.redundancy.pruning.cost import Cost, costs
@@ -82,7 +83,7 @@ def prune(
         raise InputError("All heads of the model would go.", "Name fewer.")
     pruned = FORMS[form](lens, chosen)
     before, after = costs(lens, pruned.model, len(chosen))
-    with staged(out) as place:
+    with locked(out), staged(out) as place:
         save(lens, pruned, place)
         again = _load_again(lens, place)
         difference = pruned.probe.check(again.model, "as loaded again", NOT_KEPT)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from headlens.errors import RunError
 from headlens.lens import Lens
 from headlens.loading import Source
+from headlens.locking import HOLDER, LOCK
 from headlens.places import inner_folder
 from headlens.redundancy.pruning.card import card
 from headlens.redundancy.pruning.forms import Pruned
@@ -19,6 +21,8 @@ from headlens.regular import is_there, load_json
 from headlens.tables import write_text
 
 SMALL = 2**20  # bytes: files that go along as they are; larger ones are weights in another format
+CONFIG = "config.json"
+STAGE = ".headlens-stage"  # folder of a checkpoint that is not whole yet
 WEIGHTS = (".bin", ".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".h5", ".msgpack", ".ot", ".ckpt")
 
 
@@ -33,12 +37,13 @@ def check_place(out: Path, lens: Lens | None = None) -> None:
         RunError: it holds other files, or the model's own.
     """
     try:
-        full = any(out.iterdir())
+        there = {path.name for path in out.iterdir()}
     except FileNotFoundError:
-        full = False
+        there = set()
     except OSError as error:  # a file, a loop of links, a name that is too long
         raise _unwritable(out, error) from error
-    if full and not is_there(out / "run.json"):
+    ours = is_there(out / "run.json") or there & {STAGE, HOLDER}  # or a prune that was killed
+    if there - {LOCK} and not ours:
         raise RunError(f"{out} is not empty, and no pruned model of headlens.", "Choose another --out.")
     if lens is not None and lens.source is not None and Path(lens.source.place).resolve() == out.resolve():
         raise RunError(f"{out} is the model that is pruned.", "Choose another --out.")
@@ -46,10 +51,10 @@ def check_place(out: Path, lens: Lens | None = None) -> None:
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
-    """Write a checkpoint beside its place, and move it there when it is whole and right.
+    """Write a checkpoint into a folder of its place, and move it up when it is whole and right.
 
     Args:
-        out: where it shall be.
+        out: where it shall be; nobody else writes there.
 
     Yields:
         A new directory; on an exception it goes, and `out` is as it was.
@@ -57,9 +62,10 @@ def staged(out: Path) -> Iterator[Path]:
     Raises:
         RunError: it cannot be written, or a folder in it is a link.
     """
+    place = out / STAGE
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        _remove(place)  # what a killed process left
+        place.mkdir(0o700, parents=True)
     except OSError as error:
         raise _unwritable(out, error) from error
     try:
@@ -69,24 +75,36 @@ def staged(out: Path) -> Iterator[Path]:
         except OSError as error:
             raise _unwritable(out, error) from error
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        with suppress(OSError):
+            _remove(place)
+
+
+def _remove(place: Path) -> None:
+    if place.is_symlink():
+        place.unlink()
+    elif place.exists():
+        shutil.rmtree(place)
 
 
 def _move(place: Path, out: Path) -> None:
-    out.mkdir(exist_ok=True)
+    """Move a checkpoint up; without its config, which comes last, nothing can be loaded."""
     for folder in [path for path in place.rglob("*") if path.is_dir()]:
         inner_folder(out, str(folder.relative_to(place)))
-    for old in [*out.glob("*.safetensors"), *out.glob("*.safetensors.index.json")]:
-        old.unlink()  # of an earlier result, which may have had other files
-    for path in [path for path in sorted(place.rglob("*")) if path.is_file()]:
+    for old in [out / CONFIG, *out.glob("*.safetensors"), *out.glob("*.safetensors.index.json")]:
+        old.unlink(missing_ok=True)  # of an earlier result, which may have had other files
+    files = [path for path in place.rglob("*") if path.is_file()]
+    for path in sorted(files, key=lambda path: (path == place / CONFIG, path)):
         target = out / path.relative_to(place)
         target.parent.mkdir(parents=True, exist_ok=True)
         path.replace(target)
 
 
-def _unwritable(out: Path, error: OSError | UnicodeError) -> RunError:
+def _unwritable(out: Path, error: OSError | UnicodeError | SafetensorError) -> RunError:
     why = error.strerror if isinstance(error, OSError) else "its name is no text"
-    return RunError(f"{out} cannot be written: {why}.", "Choose another --out.")
+    if isinstance(error, SafetensorError):  # an OSError, in words
+        why = str(error).rpartition("I/O error: ")[2]
+    place = out.parent if out.name == STAGE else out
+    return RunError(f"{place} cannot be written: {why}.", "Choose another --out, or make room.")
 
 
 def save(lens: Lens, pruned: Pruned, out: Path) -> None:
@@ -114,7 +132,7 @@ def save(lens: Lens, pruned: Pruned, out: Path) -> None:
                 model.generation_config.save_pretrained(out)
         if lens.tokenizer is not None:
             lens.tokenizer.save_pretrained(out)
-    except (OSError, UnicodeError) as error:  # safetensors takes no name that is not UTF-8
+    except (OSError, UnicodeError, SafetensorError) as error:  # safetensors takes no name that is not UTF-8
         raise _unwritable(out, error) from error
     write_text(card(lens, pruned, _old_card(lens.source)), out / "README.md")
 

@@ -16,7 +16,7 @@ from headlens.report.page.files import at, read_table
 from headlens.tables import ABLATION, CONTROLS, GATES, IMPORTANCE
 
 _TEXT = ("condition", "sweep", "mode", "removed", "metric", "no_significant_loss")
-_OPTIONAL = {
+OPTIONAL = {
     "controls.csv": (CONTROLS, ("condition", "metric")),
     "gates.csv": (GATES, ("stack", "role")),
     "best_of_layers.csv": (BEST, ("layer", "kept")),
@@ -90,7 +90,7 @@ def read_ablation(path: Path, run: Mapping[str, Any]) -> Ablation:
     importance = read_table(path / "importance.csv", IMPORTANCE, ("stack", "method"))
     others = {
         name: read_table(path / name, columns, text)
-        for name, (columns, text) in _OPTIONAL.items()
+        for name, (columns, text) in OPTIONAL.items()
         if (path / name).is_file()
     }
     better = at(run, "larger_is_better", default={})

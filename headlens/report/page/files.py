@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import shlex
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from headlens.checksums import load_record
 from headlens.errors import RunError
 from headlens.regular import is_directory, is_there, load_json, open_regular
 from headlens.tables import read_csv
@@ -83,7 +84,7 @@ def read_run(path: Path, known: Sequence[str]) -> dict[str, Any]:
         inside = sorted(str(file.parent) for file in path.glob("*/run.json"))
         remedy = f"Give the runs inside it: {shlex.join(inside)}" if inside else _remedy(known)
         raise RunError(f"Expected {wanted}; {path} has no run.json.", remedy)
-    run = read_json(path / "run.json")
+    run = _loaded(path / "run.json", load_record)
     command = run.get("command") if isinstance(run, dict) else None
     if command not in known:
         raise RunError(f"Expected {wanted}; {path} holds one of headlens {command or '?'}.", _remedy(known))
@@ -102,8 +103,12 @@ def read_json(file: Path) -> Any:
     Raises:
         RunError: it cannot be read.
     """
+    return _loaded(file, load_json)
+
+
+def _loaded(file: Path, load: Callable[[Path], Any]) -> Any:
     try:
-        return load_json(file)
+        return load(file)
     except (OSError, ValueError) as error:
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
 
