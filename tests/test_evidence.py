@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import headlens
-from handmade import site
+from handmade import item, one_batch, site
+from headlens.devices import Carrier
 from headlens.errors import InputError
 from headlens.evidence import Settings, score_table
+from headlens.scorers.base import Counts
 from headlens.scorers.coreference import Coreference
 from headlens.scorers.delimiter import Delimiter
 from headlens.scorers.induction import Induction
@@ -180,6 +184,25 @@ def test_a_rare_token_head_must_beat_the_chance_of_its_own():
     assert rows["baseline"].tolist() == pytest.approx([0.2, 0.55])
     assert rows["effect"].tolist() == pytest.approx([0.4, 0.05])
     assert rows["tagged"].tolist() == [True, False]
+
+
+def test_layers_of_unequal_numbers_of_heads_stay_apart():
+    sites = tuple(replace(site(heads), index=layer, layer=layer) for layer, heads in enumerate((2, 3, 1)))
+    batch = one_batch([item([("x", -1, "root")])])
+    tally = Tally.empty(RareToken(), sites, 1, shared=True)
+    for layer, where in enumerate(sites):
+        scores = 10.0 * layer + torch.arange(where.n_heads)
+        tally.add(where, batch, Counts(scores[None, None], chance=scores[None, None] + 5), Carrier())
+    assert tally.score[0, 0].tolist() == [0, 1, 10, 11, 12, 20]
+    assert tally.chance[0, 0].tolist() == [5, 6, 15, 16, 17, 25]
+    assert [(head.layer, head.head) for head in tally.heads] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (2, 0),
+    ]
 
 
 def test_strongest_evidence_comes_first():

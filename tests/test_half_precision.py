@@ -11,6 +11,7 @@ import families
 import headlens
 import planted
 import toytext
+from headlens.ablation.reference import gather
 from headlens.ablation.sweep import sweep
 from headlens.classification import classify
 from headlens.heads import Head
@@ -54,6 +55,29 @@ def test_scores_come_near(family, norms, dtype, corpus):
     assert apart[counted].mean() < NEAR[dtype]
     measured = two.dropna(subset=["score"])
     assert np.isfinite(measured[["score", "baseline", "effect"]].to_numpy(float)).all()
+
+
+@pytest.mark.parametrize("dtype", NEAR, ids=str)
+def test_means_for_ablation_are_added_up_in_float64(dtype):
+    """Of the very outputs that the model has, whatever else they are rounded to."""
+    lens = lens_of("bert", dtype)
+    site, outputs = lens.anatomy.sites[1], []
+
+    def keep(at, output):
+        if at == site:
+            outputs.append(output.double().flatten(0, 1))  # [token, head, width]
+        return output
+
+    texts = [toytext.toy_text(9, seed) for seed in range(20)]
+
+    def run():
+        for text in texts:
+            lens.run(lens.tokenizer(text, return_tensors="pt"))
+
+    found = gather(lens.seam, run, [site]).means[site]
+    with torch.no_grad(), lens.edit(keep):
+        run()
+    torch.testing.assert_close(found, torch.cat(outputs).mean(dim=0), atol=1e-7, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", NEAR, ids=str)
