@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from headlens.places import file_name, inner_folder
+from headlens.places import file_name, inner_folder, remove
 from headlens.report.fonts import drawing, text_size, text_style
 from headlens.tables import write_bytes
 
@@ -130,15 +130,17 @@ def figure_bytes(figure: Figure, ending: str, dpi: int = DPI) -> bytes:
 def save_drawn(figures: Iterable[tuple[str, Figure]], out: Path) -> list[Path]:
     """Write figures into a run directory, each as PNG and as SVG; the same bytes every time.
 
+    Those that an earlier run drew there and this one does not are removed.
+
     Args:
-        figures: names and figures.
+        figures: names and figures, all that the run has.
         out: the run directory.
 
     Returns:
         The files ``figures/NAME.png`` and ``figures/NAME.svg`` of each.
 
     Raises:
-        RunError: one cannot be written.
+        RunError: one cannot be written, or removed.
     """
     paths = []
     folder = inner_folder(Path(out), "figures")
@@ -146,4 +148,6 @@ def save_drawn(figures: Iterable[tuple[str, Figure]], out: Path) -> list[Path]:
         for ending in (".png", ".svg"):
             paths.append(folder / f"{file_name(name)}{ending}")
             write_bytes(figure_bytes(figure, ending), paths[-1])
+    drawn = {file.with_suffix(".png") for file in folder.glob("*.svg")} & set(folder.glob("*.png"))
+    remove(file.with_suffix(ending) for file in drawn - set(paths) for ending in (".png", ".svg"))
     return paths

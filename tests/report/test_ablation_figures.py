@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 
 from headlens.errors import RunError
 from headlens.report.ablation import figures
-from headlens.report.figures import save_drawn
+from headlens.report.figures import InchFigure, save_drawn
 from pictures import assert_readable, reddish, said, ticks
 from sweeps import with_methods
 
@@ -66,3 +66,13 @@ def test_figures_are_written_with_the_same_bytes_every_time(tmp_path):
     assert str(refused.value) == (
         f"{path} cannot be written: Not a directory. Choose another place with --out, or make room."
     )
+
+
+def test_what_an_earlier_run_drew_goes(tmp_path):
+    """A report shows what is in the folder: figures of other numbers would pass for those of this run."""
+    one, two = InchFigure(1, 1, ["DejaVu Sans"]), InchFigure(1, 1, ["DejaVu Sans"])
+    save_drawn([("heads", one), ("layers", two)], tmp_path)
+    own = tmp_path / "figures" / "mine.svg"  # no run writes an SVG alone
+    own.write_text("<svg/>", encoding="utf-8")
+    save_drawn([("heads", one)], tmp_path)
+    assert sorted(path.name for path in own.parent.iterdir()) == ["heads.png", "heads.svg", "mine.svg"]
