@@ -11,7 +11,7 @@ import click
 from headlens.cli import say
 from headlens.cli.check import checked
 from headlens.cli.engine_options import EngineOptions, engine_options
-from headlens.cli.options import ModelOptions, model_options, names
+from headlens.cli.options import ModelOptions, model_options, names, spoken_warnings
 from headlens.cli.summaries import ablation as summary
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def command(
     opened = open_for(lens, benchmark, plan.options)
     if benchmark is None:
         say(f"No --benchmark given: measuring on the bundled sample, {opened.name}.", err=True)
-    with where.open(options.device) as engine:
+    with where.open(options.device) as engine, spoken_warnings():
         result = run_sweep(lens, opened, replace(plan, engine=engine))
     if reused := result.run["conditions_reused"]:
         say(f"{reused} of {result.run['conditions']} ablations were measured before; kept.", err=True)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from functools import wraps
 
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from transformers import BertModel
 
 from families import build
 from headlens.cli import main
@@ -53,6 +55,26 @@ def test_what_a_run_leaves(model, spec, tmp_path):
     assert run["bundled_sample"] is False
     assert run["options"]["mode"] == "zero"
     assert (out / "figures" / "heads.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_smaller_batches_are_told_of_in_one_line(model, spec, tmp_path, monkeypatch):
+    own, tried = BertModel.forward, []
+
+    @wraps(own)
+    def little_memory(self, input_ids=None, **others):
+        tried.append(len(input_ids))
+        if len(input_ids) > 4:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return own(self, input_ids=input_ids, **others)
+
+    whole = ablate(model, "--benchmark", spec, "--out", tmp_path / "whole", "--heads", "0.1", "--quiet")
+    monkeypatch.setattr(BertModel, "forward", little_memory)
+    done = ablate(model, "--benchmark", spec, "--out", tmp_path / "run", "--heads", "0.1", "--quiet")
+    assert whole.exit_code == done.exit_code == 0, done.output
+    assert max(tried) > 4
+    assert done.stderr == "Warning: Memory ran out; going on with smaller batches.\n"
+    tables = [pd.read_csv(tmp_path / name / "ablation.csv") for name in ("whole", "run")]
+    pd.testing.assert_frame_equal(*tables, rtol=1e-5, atol=1e-6)
 
 
 def test_what_a_run_says(model, spec, tmp_path):
