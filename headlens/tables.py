@@ -28,6 +28,15 @@ CONTROLS += ["at_least_as_bad", "draws"]
 IMPORTANCE = [*_HEAD, "method", "importance", "rank"]
 GATES = [*_HEAD, "open_closing", "open_opening", "role"]
 AGREEMENT = ["method_a", "method_b", "rho", "n"]
+COLUMNS = {
+    "scores.csv": SCORES,
+    "tags.csv": TAGS,
+    "ablation.csv": ABLATION,
+    "controls.csv": CONTROLS,
+    "importance.csv": IMPORTANCE,
+    "gates.csv": GATES,
+}
+"""Of the tables that runs leave, by the names of their files."""
 
 PART = (".headlens-", ".part")  # begin and end of the name of a file that is not whole yet
 

@@ -19,6 +19,35 @@ if TYPE_CHECKING:
     from headlens.lens import Lens
 
 
+def _known_tags(_: click.Context, __: click.Parameter, tags: str | None) -> str | None:
+    """Refuse tags that there are not, before a large model is loaded or anything else is run."""
+    from headlens.classification import check_tags
+
+    if tags is not None and not names(tags):
+        raise click.BadParameter("names no tag", param_hint="--tags")
+    check_tags(names(tags))
+    return tags
+
+
+def _known_margins(_: click.Context, __: click.Parameter, margins: tuple[str, ...]) -> tuple[str, ...]:
+    """The same of margins."""
+    from headlens.tags import margins_in_force
+
+    margins_in_force(_margins(margins))
+    return margins
+
+
+def _margins(given: tuple[str, ...]) -> dict[str, float]:
+    shares = {}
+    for text in given:
+        name, _, share = text.partition("=")
+        try:
+            shares[name.strip()] = float(share)
+        except ValueError:
+            raise click.BadParameter(f"expected NAME=SHARE such as syntactic=0.05, found {text!r}") from None
+    return shares
+
+
 @click.command(
     epilog="Examples:  headlens classify minilm --out runs/minilm  |  "
     "headlens classify ./my-bert --corpus dev.conllu --tags syntactic,coreference --out runs/dev  |  "
@@ -38,7 +67,11 @@ if TYPE_CHECKING:
 @click.option(
     "--parser", metavar="spacy:NAME", help="Parse plain text with this spaCy pipeline (silver trees)."
 )
-@click.option("--tags", help="Which tags to look for, joined by commas.  [default: all the corpus allows]")
+@click.option(
+    "--tags",
+    callback=_known_tags,
+    help="Which tags to look for, joined by commas.  [default: all the corpus allows]",
+)
 @click.option(
     "--inputs",
     type=click.Choice(["sentences", "documents"]),
@@ -76,6 +109,7 @@ if TYPE_CHECKING:
     "--margin",
     "margins",
     multiple=True,
+    callback=_known_margins,
     metavar="NAME=SHARE",
     help="Ask for more or less than the default, such as syntactic=0.05 or first-token=0.5.",
 )
@@ -112,20 +146,15 @@ def command(
     needed to do it again).
     """
     from headlens import examples, runs
-    from headlens.classification import Reading, Settings, Sources, check_tags, classify
+    from headlens.classification import Reading, Settings, Sources, classify
     from headlens.corpora import read_corpus
     from headlens.report.page.write import write_report
     from headlens.report.tag_map import tags_by_head
     from headlens.report.viewer_data import Marks
-    from headlens.tags import margins_in_force
 
     clock = runs.Clock.start()
-    wanted = [tag.strip() for tag in tags.split(",") if tag.strip()] if tags is not None else None
-    if wanted == []:
-        raise click.BadParameter("names no tag", param_hint="--tags")
-    check_tags(wanted)  # what can be told now is told before a large model is loaded
+    wanted = None if tags is None else list(names(tags))
     shares = _margins(margins)
-    margins_in_force(shares)
     click.get_current_context().with_resource(runs.prepare(out, "classify"))
     corpus = read_corpus(corpora or None, parser, names(columns), max_sentences)
     say_read(corpus)
@@ -206,14 +235,3 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
         lines.append("Scores are shares of norms, weight times what the key hands over, not of weights.")
     lines += [f"The {stack} stack was not scored: give --targets." for stack in unscored_stacks(scores)]
     return "\n".join(lines)
-
-
-def _margins(given: tuple[str, ...]) -> dict[str, float]:
-    shares = {}
-    for text in given:
-        name, _, share = text.partition("=")
-        try:
-            shares[name.strip()] = float(share)
-        except ValueError:
-            raise click.BadParameter(f"expected NAME=SHARE such as syntactic=0.05, found {text!r}") from None
-    return shares

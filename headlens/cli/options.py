@@ -51,8 +51,23 @@ class ModelOptions:
         )
 
 
+def _known_device(_: click.Context, __: click.Parameter, device: str) -> str:
+    """Refuse a device that there is not, before anything is run."""
+    if device != "auto":
+        from headlens.placing import pick_device
+
+        pick_device(device)
+    return device
+
+
 _OPTIONS = [
-    click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda|cuda:N|mps"),
+    click.option(
+        "--device",
+        default="auto",
+        show_default=True,
+        callback=_known_device,
+        metavar="auto|cpu|cuda|cuda:N|mps",
+    ),
     click.option(
         "--device-map",
         type=click.Choice(["auto", "balanced", "balanced_low_0", "sequential"]),

@@ -6,11 +6,14 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headlens.cli import debug_option, main, say
+
+if TYPE_CHECKING:
+    from headlens.experiment.cells import Step
 
 
 @click.command(
@@ -56,7 +59,7 @@ def command(
     out = out or Path("runs") / "-".join([file.stem, *map(plain_name, models)])
     planned = list(steps(experiment, out))
     for step in planned:
-        _check(ctx, step.typed, file)
+        _check(ctx, step, file, None if dry_run else out)
     if dry_run:
         for step in planned:
             say(f"headlens {shlex.join(step.typed)}")
@@ -64,7 +67,7 @@ def command(
     ctx.with_resource(runs.prepare(out, "run"))
 
     def invoke(typed: Sequence[str]) -> None:
-        words = [*typed, "--quiet"] if quiet and "--quiet" not in typed else list(typed)
+        words = [typed[0], *(["--quiet"] if quiet else []), *typed[1:]]
         main.main(words, prog_name="headlens", standalone_mode=False, parent=ctx.parent)
 
     run(experiment, out, invoke, say)
@@ -79,14 +82,22 @@ def command(
     say(f"\nWrote {out / experiment.report.out}, {out / 'published.csv'} and {out / 'run.json'}.")
 
 
-def _check(ctx: click.Context, typed: Sequence[str], file: Path) -> None:
-    """Refuse a value that a command would refuse, before anything runs."""
-    from headlens.errors import InputError
+def _check(ctx: click.Context, step: Step, file: Path, out: Path | None) -> None:
+    """Refuse a value that a command would refuse, before anything runs, and places that are not there."""
+    from headlens.errors import HeadlensError, InputError
+    from headlens.experiment.places import missing
     from headlens.experiment.sections import command_of
 
+    command, *typed = step.typed
+    where = f"[{command}] of {file.name}"
     try:
-        command_of(typed[0]).make_context(typed[0], list(typed[1:]), parent=ctx.parent)
+        made = command_of(command).make_context(command, typed, parent=ctx.parent)
     except click.ClickException as error:
+        raise InputError(f"{where}: {error.format_message()}", "Correct the file.") from error
+    except HeadlensError as error:
+        raise InputError(f"{where}: {error.problem}", error.remedy) from error
+    if out is not None and (place := missing(made, out)) is not None:
         raise InputError(
-            f"[{typed[0]}] of {file.name}: {error.format_message()}", "Correct the file."
-        ) from error
+            f"{where}: there is no file or directory {str(place)!r}, and no section of that name.",
+            f"Paths are seen from {file.parent}, then from here.",
+        )

@@ -48,14 +48,16 @@ def _write(ctx: click.Context, name: str, path: Path) -> None:
     import tomli_w
 
     from headlens.cli.options import ModelOptions
+    from headlens.experiment.places import beside
     from headlens.tables import write_text
 
     loading = [one for one in ModelOptions.__dataclass_fields__ if one not in NOT_LOADING]
-    model: dict[str, Any] = {"name": ctx.params["model"]}
+    model: dict[str, Any] = {"name": beside(path.parent, ctx.params["model"])}
     section: dict[str, Any] = {}
     top: dict[str, Any] = {"title": f"headlens {name} of {ctx.params['model']}", "model": model}
+    kinds = {one.name: one for one in ctx.command.params}
     for parameter, key in _said(ctx).items():
-        value = _plain(ctx.params[parameter])
+        value = _seen(path.parent, kinds[parameter], _plain(ctx.params[parameter]))
         if parameter == "seed":
             top = {"title": top["title"], "seeds": [value], "model": model}
         elif parameter == "out":
@@ -77,6 +79,17 @@ def _said(ctx: click.Context) -> Mapping[str, str]:
         and parameter.name not in ("quiet", "save_as")
         and ctx.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
     }
+
+
+def _seen(folder: Path, option: click.Parameter, value: Any) -> Any:
+    """A value as a file in a folder says it: places are seen from there."""
+    from headlens.experiment.places import as_seen, beside
+
+    if option.name == "out":
+        return value
+    if isinstance(value, list):
+        return [_seen(folder, option, one) for one in value]
+    return as_seen(option, value, lambda place: beside(folder, place))
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from headlens.experiment.file import Experiment, seen_from
+from headlens.experiment.file import Experiment
+from headlens.experiment.places import as_seen, seen_from
 from headlens.experiment.sections import Section, options_of, words
 
 
@@ -109,18 +110,14 @@ def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str
 
 def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any) -> Any:
     """A value that is a place: another section's by its name, or a path that is seen from the file."""
-    folder = experiment.path.parent
     if isinstance(value, list):
         return [_placed(experiment, cell, option, one) for one in value]
     if option.name == "out":
         return str(cell.place / str(value))
-    if isinstance(option.type, click.Path):
-        sections = [section.name for section in experiment.sections]
-        return str(cell.place / str(value)) if value in sections else seen_from(folder, str(value))
-    if option.name == "benchmark":
-        kind, colon, target = str(value).partition(":")
-        return kind + colon + ",".join(seen_from(folder, one) for one in target.split(","))
-    return value
+    names = [section.name for section in experiment.sections]
+    if isinstance(option.type, click.Path) and value in names:
+        return str(cell.place / str(value))
+    return as_seen(option, value, lambda place: seen_from(experiment.path.parent, place))
 
 
 def plain_name(model: str) -> str:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
+
 from headlens.errors import InputError
+from headlens.experiment.places import seen_from
 from headlens.experiment.published import Published, read_published
 from headlens.experiment.report import Report, read_report
 from headlens.experiment.sections import (
@@ -20,8 +23,6 @@ from headlens.experiment.sections import (
     options_of,
     read_section,
 )
-from headlens.regular import is_directory, is_there
-from headlens.text import hub
 from headlens.text.lines import read_text
 
 if sys.version_info >= (3, 11):
@@ -79,15 +80,18 @@ def read_experiment(path: Path) -> Experiment:
     model, sections = _table(told, "model", path), _sections(told, path)
     report = read_report(_table(told, "report", path), sections, f"[report] of {path.name}")
     _check_outputs([*(section.out for section in sections), report.out], path)
+    _check_order(sections, path)
+    seeds = _seeds(told, path)
+    _check_seeds(sections, seeds, path)
     runs = [section.name for section in sections]
     return Experiment(
         path,
-        str(told.get("title", path.stem)),
-        str(told.get("note", "")),
+        _text(told, "title", path.stem, path),
+        _text(told, "note", "", path),
         _models(model, path),
         _loading(model, path),
         _corpus(_table(told, "corpus", path), path),
-        _seeds(told, path),
+        seeds,
         sections,
         [
             read_published(one, runs, path.name)
@@ -111,14 +115,6 @@ def on_models(experiment: Experiment, models: Sequence[str]) -> Experiment:
     return replace(experiment, models={model: model for model in models}, loading=loading)
 
 
-def seen_from(folder: Path, text: str) -> str:
-    """A path or a local dataset that is seen from a folder; anything else as it is."""
-    if hub.is_hub(text):
-        return hub.seen_from(text, folder)
-    path = folder / text
-    return str(path) if text and (is_there(path) or is_directory(path)) else text
-
-
 def _toml(path: Path) -> dict[str, Any]:
     text = read_text(path, "TOML")
     try:
@@ -128,6 +124,13 @@ def _toml(path: Path) -> dict[str, Any]:
         RecursionError,
     ) as error:  # of numbers that are too long, lists that are too deep, too
         raise InputError(f"{path} is no TOML: {error}.", "Strings need quotes, lists brackets.") from error
+
+
+def _text(told: Mapping[str, Any], key: str, default: str, path: Path) -> str:
+    value = told.get(key, default)
+    if isinstance(value, str):
+        return value
+    raise InputError(f"{path.name} has {key} = {value!r}.", "Write a text in quotes.")
 
 
 def _table(told: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
@@ -163,10 +166,43 @@ def _check_outputs(names: Sequence[str], path: Path) -> None:
         raise InputError(f"Two sections of {path.name} write to {twice!r}.", "Give one a name of its own.")
 
 
+def _check_once(values: Sequence[Any], what: str) -> None:
+    twice = next((value for value in values if values.count(value) > 1), None)
+    if twice is not None:
+        raise InputError(f"{what} {twice!r} twice.", "One run of it is enough: it would come out the same.")
+
+
+def _check_order(sections: Sequence[Section], path: Path) -> None:
+    """Refuse a section that reads what no section before it writes, or what is not there."""
+    names = [section.name for section in sections]
+    for number, section in enumerate(sections):
+        for option, value in section.options.items():
+            kind = options_of(section.command)[option]
+            for one in value if isinstance(value, list) else [value]:
+                if one in names[number:] and isinstance(kind.type, click.Path) and kind.name != "out":
+                    raise InputError(
+                        f"[{section.name}] of {path.name} reads {one!r}, which is not run before it.",
+                        f"Write [{one}] above [{section.name}], or give the directory of a run.",
+                    )
+
+
+def _check_seeds(sections: Sequence[Section], seeds: Sequence[int], path: Path) -> None:
+    """Refuse a section that has a seed of its own beside several of the file: its runs would be the same."""
+    for section in sections:
+        if len(seeds) > 1 and "--seed" in section.options:
+            raise InputError(
+                f"[{section.name}] of {path.name} has a seed, and the file has the seeds {seeds}.",
+                "Leave one of the two out.",
+            )
+
+
 def _models(model: Mapping[str, Any], path: Path) -> dict[str, str]:
     """Where each model is, by its name in the file."""
+    if "name" in model and "names" in model:
+        raise InputError(f"[model] of {path.name} has name and names.", "Leave one of the two out.")
     names = model.get("names", [model["name"]] if "name" in model else [])
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        _check_once(names, f"[model] of {path.name} names the model")
         return {name: seen_from(path.parent, name) for name in names}
     raise InputError(f"{path.name} does not say which model.", 'Write [model] and name = "minilm" below it.')
 
@@ -197,5 +233,6 @@ def _corpus(corpus: Mapping[str, Any], path: Path) -> list[str]:
 def _seeds(told: Mapping[str, Any], path: Path) -> list[int]:
     seeds = told.get("seeds", [0])
     if isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds):
-        return list(dict.fromkeys(seeds))
+        _check_once(seeds, f"{path.name} has the seed")
+        return seeds
     raise InputError(f"{path.name} has seeds = {seeds!r}.", "Write a list such as seeds = [0, 1, 2].")

@@ -11,6 +11,7 @@ from typing import Any
 from headlens.errors import InputError
 from headlens.experiment.quantity import TAKES, Quantity
 from headlens.experiment.sections import check_key
+from headlens.tables import COLUMNS as COLUMNS_OF
 
 NEEDED = ("what", "value", "source", "run", "table", "column")
 KEYS = (*NEEDED, "bound", "where", "over", "by", "take", "above", "relative_to")
@@ -50,10 +51,10 @@ class Published:
             place: directory of the cell.
 
         Returns:
-            The number; NaN where the results have no such row, or several where one is meant.
+            The number; NaN where the results have no such row.
 
         Raises:
-            InputError: there is no such table, or it has no such column.
+            InputError: there is no such table, it has no such column, or several rows where one is meant.
         """
         found = self.quantity.of(place / self.run, self.what)
         if not self.relative_to:
@@ -133,7 +134,7 @@ def _quantity(told: Mapping[str, Any], where: str) -> Quantity:
         raise InputError(
             f"{where} names the table {told['table']!r}.", "Write the name of a file of the run."
         )
-    return Quantity(
+    made = Quantity(
         table=str(told["table"]),
         column=str(told["column"]),
         where=rows,
@@ -142,9 +143,14 @@ def _quantity(told: Mapping[str, Any], where: str) -> Quantity:
         take=take,
         above=_number(told, "above", where) if "above" in told else 0.0,
     )
+    for name in made.columns:
+        check_key(name, COLUMNS_OF.get(made.table, made.columns), f"{made.table} in {where}")
+    return made
 
 
 def _number(told: Mapping[str, Any], key: str, where: str) -> float:
     if isinstance(told[key], bool) or not isinstance(told[key], int | float):
         raise InputError(f"{where} has {key} = {told[key]!r}.", "Write a number.")
+    if not math.isfinite(told[key]):
+        raise InputError(f"{where} has {key} = {told[key]!r}.", "Write a number that is finite.")
     return float(told[key])

@@ -16,7 +16,7 @@ from headlens.errors import InputError
 from headlens.regular import is_there, open_regular
 
 TAKES: Mapping[str, Callable[[pd.Series, float], float]] = {
-    "only": lambda values, _: float(values.iloc[0]) if len(values) == 1 else math.nan,
+    "only": lambda values, _: float(values.iloc[0]) if len(values) else math.nan,
     "max": lambda values, _: float(values.max()),
     "min": lambda values, _: float(values.min()),
     "mean": lambda values, _: float(values.mean()),
@@ -49,6 +49,12 @@ class Quantity:
     take: str
     above: float
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that a table must have."""
+        divided = [self.column, self.over] if self.over else [self.column]
+        return [*divided, *self.where, *self.by, *([WEIGHT] if self.by else [])]
+
     def of(self, run: Path, what: str) -> float:
         """Look the number up.
 
@@ -57,10 +63,10 @@ class Quantity:
             what: what it is held against, for messages.
 
         Returns:
-            The number; NaN where the results have no such row, or several where one is meant.
+            The number; NaN where the results have no such row.
 
         Raises:
-            InputError: there is no such table, or it has no such column.
+            InputError: there is no such table, it has no such column, or several rows where one is meant.
         """
         path = run / self.table
         if not is_there(path):
@@ -68,15 +74,30 @@ class Quantity:
             raise _not_there(what, f"the run {run.name} wrote no {self.table}", there)
         if path.suffix == ".json":
             return self._fact(_read(path, [], what))
-        divided = [self.column, self.over] if self.over else [self.column]
-        rows = _read(path, divided, what)
-        for name in (*divided, *self.where, *self.by, *([WEIGHT] if self.by else [])):
+        rows = self._rows(path, what)
+        values = self._values(rows)
+        if self.take == "only" and len(values) > 1:
+            raise InputError(
+                f"The published figure {what!r}: {len(values)} rows of {self.table} match, where take = "
+                '"only" means one.',
+                f"Say more under where, or take = one of {', '.join(TAKES)}.",
+            )
+        found = TAKES[self.take](values, self.above)
+        return found if len(rows) or self.take == "count" else math.nan
+
+    def _rows(self, path: Path, what: str) -> pd.DataFrame:
+        """The rows of a table that are meant."""
+        rows: pd.DataFrame = _read(path, [self.column, self.over] if self.over else [self.column], what)
+        there = list(map(str, rows))
+        for name in self.columns:
             if name not in rows:
-                raise _not_there(what, f"{self.table} has no column {name!r}", list(map(str, rows)))
+                raise _not_there(what, f"{self.table} has no column {name!r}", there)
         for name, wanted in self.where.items():
             rows = rows[_matches(rows, name, wanted)]
-        found = TAKES[self.take](self._values(rows), self.above)
-        return found if len(rows) or self.take == "count" else math.nan
+        told = rows[self.column].dropna()
+        if self.take != "count" and len(told) and _numbers(told).isna().all():
+            raise _not_there(what, f"{self.column} of {self.table} holds no numbers", there)
+        return rows
 
     def _fact(self, value: Any) -> float:
         for key in self.column.split("."):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,6 +94,22 @@ def seen_from(text: str, folder: Path) -> str:
     name, colon, rest = text.removeprefix(PREFIX).partition(":")
     seen = folder / name
     return f"{PREFIX}{seen}{colon}{rest}" if name and seen.is_dir() else text
+
+
+def beside(text: str, folder: Path) -> str:
+    """Write the folder of a local dataset, seen from here, as `seen_from` takes it.
+
+    Args:
+        text: what a user types for a dataset.
+        folder: from which it shall be seen, such as an experiment file's folder.
+
+    Returns:
+        The same with the way to the folder; a hub id, and a folder with its whole place, as it is.
+    """
+    name, colon, rest = text.removeprefix(PREFIX).partition(":")
+    if not name or Path(name).is_absolute() or not Path(name).is_dir():
+        return text
+    return f"{PREFIX}{os.path.relpath(name, folder)}{colon}{rest}"
 
 
 def shown(path: str) -> str:

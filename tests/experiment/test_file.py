@@ -120,6 +120,19 @@ MODEL = '[model]\nname = "minilm"\n'
         (MODEL + "seeds = 1\n[classify]\n", r"\[model\] of x.toml cannot have 'seeds'"),
         ("seeds = [-1]\n" + MODEL + "[classify]\n", r"has seeds = \[-1\]. Write a list"),
         ("title = \n", "x.toml is no TOML"),
+        ("title = 3\n" + MODEL + "[classify]\n", "x.toml has title = 3. Write a text in quotes"),
+        (MODEL + 'names = ["gpt2"]\n[classify]\n', r"\[model\] of x.toml has name and names. Leave one"),
+        ('[model]\nnames = ["a", "a"]\n[classify]\n', "names the model 'a' twice. One run of it is enough"),
+        ("seeds = [1, 1]\n" + MODEL + "[classify]\n", "x.toml has the seed 1 twice. One run of it is enough"),
+        (
+            "seeds = [1, 2]\n" + MODEL + "[classify]\nseed = 3\n",
+            r"\[classify\] of x.toml has a seed, and the file has the seeds \[1, 2\]. Leave one of",
+        ),
+        (
+            MODEL + '[prune]\nfrom = "ablate"\n[ablate]\n',
+            r"\[prune\] of x.toml reads 'ablate', which is not run before it. Write \[ablate\] above",
+        ),
+        (GOOD.replace("value = 1", "value = nan"), "has value = nan. Write a number that is finite"),
         ("classify = 3\n" + MODEL, r"x.toml has classify = 3. Write a section \[classify\]"),
         (MODEL + "[classify]\n[[published]]\nvalue = 1\n", r"\[\[published\]\] of x.toml lacks what"),
         (

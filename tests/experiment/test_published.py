@@ -25,7 +25,6 @@ encoder,1,0,det,0.25,True
         ({"where": {"measure": "obj"}, "take": "mean"}, 0.625),
         ({"where": {"layer": 0, "head": 1, "measure": "obj"}}, 0.75),
         ({"where": {"layer": 1, "head": 0, "measure": "obj"}}, math.nan),  # not measured
-        ({"where": {"measure": "obj"}}, math.nan),  # several rows where one is meant
         ({"where": {"measure": "nsubj"}, "take": "max"}, math.nan),
         ({"where": {"measure": "nsubj"}, "take": "count"}, 0),
         ({"where": {"tagged": True}, "take": "count"}, 2),
@@ -140,11 +139,23 @@ def test_a_fact_of_a_record(tmp_path):
     ("options", "message"),
     [
         ({"table": "score.csv"}, "'x': the run classify wrote no score.csv. There is: scores.csv, run.json."),
-        ({"column": "scores"}, "scores.csv has no column 'scores'. There is: stack, layer"),
         ({"where": {"tag": "broad"}}, "scores.csv has no column 'tag'. There is: stack, layer"),
-        ({"over": "baselines"}, "scores.csv has no column 'baselines'. There is: stack, layer"),
-        ({"by": ["heads"]}, "scores.csv has no column 'heads'. There is: stack, layer"),
         ({"by": ["head"]}, "scores.csv has no column 'n'. There is: stack, layer"),  # what rows weigh
+        (
+            {"column": "scores"},
+            "scores.csv in [[published]] of x.toml cannot have 'scores'. Did you mean",
+        ),
+        ({"over": "baselines"}, "cannot have 'baselines'. Did you mean baseline?"),
+        ({"by": ["heads"]}, "cannot have 'heads'. Did you mean head?"),
+        (
+            {"where": {"measure": "obj"}},
+            "'x': 3 rows of scores.csv match, where take = \"only\" means one. Say more under where, or "
+            "take = one of only, max, min, mean, count, share.",
+        ),
+        (
+            {"column": "measure", "take": "max"},
+            "'x': measure of scores.csv holds no numbers. There is: stack",
+        ),
     ],
 )
 def test_what_is_not_there_is_named_with_what_is(tmp_path, options, message):

@@ -144,6 +144,29 @@ def test_bad_values_are_refused_before_anything_runs(folder, tmp_path):
     assert not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('heads = "0.*"', 'device = "gpu"', "[ablate] of bad.toml: This machine has no device 'gpu'."),
+        ('["delimiter", "positional"]', "5", "[classify] of bad.toml: There is no tag '5'."),
+        ("[classify]", '[classify]\nmargin = ["x=1"]', "[classify] of bad.toml: There is no margin 'x'."),
+        (
+            'tags = "classify"',
+            'tags = "clasify"',
+            "[similar] of bad.toml: there is no file or directory 'clasify', and no section of that name.",
+        ),
+    ],
+)
+def test_what_can_be_known_is_told_before_anything_runs(folder, tmp_path, old, new, message):
+    bad = folder / "bad.toml"
+    assert old in FILE
+    bad.write_text(FILE.replace(old, new))
+    result = run(bad, "--out", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert result.output.startswith(f"Error: {message}")
+    assert not (tmp_path / "nothing").exists()
+
+
 @pytest.fixture
 def small(folder):
     """One section of one model, in a file of its own that tests may change."""

@@ -80,3 +80,26 @@ def test_save_as_of_a_picture(folder, tmp_path):
     assert result.exit_code == 0, result.output
     assert run(file, "--out", tmp_path / "b").exit_code == 0
     assert (tmp_path / "b" / "a.csv").read_bytes() == out.read_bytes()
+
+
+def test_save_as_writes_places_as_they_are_seen_from_the_file(folder, tmp_path, monkeypatch):
+    """The same run from anywhere, and never another file that has the same name beside it."""
+    monkeypatch.chdir(folder)
+    place = tmp_path / "there"
+    (place / "text.conllu").mkdir(parents=True)
+    typed = ["classify", "model", "--corpus", "text.conllu", "--tags", "delimiter", "--quiet"]
+    file = place / "mine.toml"
+    result = CliRunner().invoke(main, [*typed, "--out", str(tmp_path / "a"), "--save-as", str(file)])
+    assert result.exit_code == 0, result.output
+    monkeypatch.chdir(tmp_path)
+    assert run(file, "--out", tmp_path / "b", "--quiet").exit_code == 0
+    first, second = (tmp_path / name / "scores.csv" for name in ("a", "b/a"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_text_that_begins_with_a_dash(folder, tmp_path):
+    file = tmp_path / "dash.toml"
+    file.write_text(f'[model]\nname = "{folder / "model"}"\n[view]\ntext = "-x dep0"\nout = "a.csv"\n')
+    assert run(file, "--out", tmp_path / "a", "--quiet").exit_code == 0
+    assert run(file, "--out", tmp_path / "b").exit_code == 0
+    assert (tmp_path / "a" / "a.csv").read_bytes() == (tmp_path / "b" / "a.csv").read_bytes()
