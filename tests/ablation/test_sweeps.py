@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 
 import headlens
 from carriers import CARRIER, NOISE, backup_pair, benchmark_of, carriers
@@ -21,6 +22,7 @@ from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.errors import InputError, RunError
 from headlens.heads import Head
+from headlens.statistics import draws
 from headlens.tables import TAGS, write_csv
 from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 
@@ -183,6 +185,27 @@ def test_only_one_head_of_a_layer_is_kept(tmp_path):
     fewer = sweep(lens, benchmark_of(lens, tmp_path), "only", heads="0.0-1")
     assert [one.name for one in fewer.conditions] == ["only head 0.0", "only head 0.1"]
     assert fewer.conditions[0].heads == tuple(Head("encoder", 0, n) for n in (1, 2, 3))
+
+
+def test_what_the_best_head_of_a_layer_loses_by_another_way(tmp_path):
+    """Chosen on one half, measured on the other; the interval is that of a loop over its resamples."""
+    lens = headlens.load(build("bert").bert, toy_tokenizer())
+    result = sweep(lens, write_pairs(tmp_path / "p.tsv", toy_pairs()), "only")
+    order = np.random.default_rng(0).permutation(24)
+    first, second = sorted(order[:12]), sorted(order[12:])
+
+    def rank(rows):  # a row is the cosine and the gold of a pair
+        return stats.spearmanr(rows[:, 0], rows[:, 1]).statistic
+
+    for row in best_of_layers(result).itertuples():
+        names = [f"only head {row.layer}.{head}" for head in range(4)]
+        best = max(names, key=lambda name: rank(result.values[name][first]))
+        assert best == f"only head {row.kept}"
+        there, all_heads = result.values[best][second], result.baseline[second]
+        assert row.delta == pytest.approx(rank(there) - rank(all_heads))
+        picked = [np.repeat(np.arange(12), counts.astype(int)) for counts in draws(12, 0)]
+        deltas = [rank(there[pick]) - rank(all_heads[pick]) for pick in picked]
+        assert [row.ci_low, row.ci_high] == pytest.approx(np.nanpercentile(deltas, [2.5, 97.5]))
 
 
 def test_whole_layers(tmp_path):

@@ -22,6 +22,11 @@ def test_the_best_silhouette_chooses_and_first_heads_number():
     assert found.silhouette > 0.7
 
 
+def test_two_groups_are_two_clusters():
+    found = cluster(of_points([0.0, 1.0, 0.01, 1.01, 0.02, 1.02]))
+    assert found.labels.tolist() == [0, 1, 0, 1, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("count", "labels"),
     [

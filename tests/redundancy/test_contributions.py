@@ -325,6 +325,7 @@ class TestPrediction:
         lens = toys.family("gpt2")
         made = measured(lens, token="tail", position=2)
         assert (made.token, made.position) == ("tail", 2)
+        assert measured(lens, position=0).position == 0
         with pytest.raises(InputError) as error:
             measured(lens, token="dog tail")
         assert str(error.value) == (

@@ -9,7 +9,7 @@ import toys
 from families import ALL, build
 from headlens.heads import Head
 from headlens.redundancy.contributions.contributing import contributions
-from headlens.redundancy.contributions.direct import slopes_of
+from headlens.redundancy.contributions.direct import _confined, slopes_of
 from headlens.redundancy.contributions.writers import writers_of
 from held import Held
 
@@ -223,6 +223,15 @@ def test_nothing_stays_behind():
     assert all(parameter.grad is None for parameter in lens.model.parameters())
     assert all(module.training for module in lens.model.modules())
     assert sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in lens.model.modules()) == 0
+
+
+@pytest.mark.parametrize("other", [0, 1, 3, 4])
+def test_a_gradient_elsewhere_is_seen_at_every_other_position(other):
+    gradient = torch.zeros(5, 3)
+    gradient[2] = torch.tensor([1.0, -2.0, 0.5])
+    assert torch.equal(_confined(gradient, 2), gradient[2])
+    gradient[other, 1] = 1e-5
+    assert _confined(gradient, 2) is None
 
 
 def test_a_stream_that_mixes_tokens_has_no_direct_effect():
