@@ -274,3 +274,28 @@ class TestRefusals:
             ModelError, match="is a Int8Linear, not a plain linear layer: no head can be taken out"
         ):
             masked(lens, lens.anatomy.select("0.1"))
+
+
+@pytest.fixture
+def headless(tmp_path):
+    """A checkpoint that lacks the language head that its config names."""
+    place = tmp_path / "headless"
+    model = toys.family("llama").model
+    state = {name: value for name, value in model.state_dict().items() if name != "lm_head.weight"}
+    model.save_pretrained(place, state_dict=state)
+    return str(place)
+
+
+@pytest.mark.parametrize(("form", "selector"), [("cut", "*.2-3"), ("masked", "0.1")])
+def test_what_a_checkpoint_lacked_is_lacking_again(headless, tmp_path, form, selector):
+    lens = headlens.load(headless)
+    assert lens.missing == ("lm_head.weight",)
+    found = prune(lens, selector, tmp_path / "out", form)
+    assert found.difference < 1e-5
+    assert headlens.load(str(tmp_path / "out")).missing == ("lm_head.weight",)
+
+
+def test_a_compact_checkpoint_cannot_lack_weights(headless, tmp_path):
+    with pytest.raises(ModelError, match=r"lacks 1 weights, such as lm_head.weight: they are random here"):
+        prune(headlens.load(headless), "0.2-3", tmp_path / "out", "compact")
+    assert not (tmp_path / "out").exists()

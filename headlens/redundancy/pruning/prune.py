@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from headlens.errors import InputError, ModelError
 from headlens.heads import Head
 from headlens.lens import Lens
@@ -82,18 +84,30 @@ def prune(
     if len(chosen) == len(lens.anatomy.heads):
         raise InputError("All heads of the model would go.", "Name fewer.")
     pruned = FORMS[form](lens, chosen)
+    if pruned.compact is not None and (lacking := [name for name in lens.missing if "pooler" not in name]):
+        raise ModelError(
+            f"The checkpoint lacks {len(lacking)} weights, such as {lacking[0]}: they are random here, and a "
+            "compact checkpoint would pass them for trained ones.",
+            "Choose the form cut or masked, which leave them out, or a complete checkpoint.",
+        )
     before, after = costs(lens, pruned.model, len(chosen))
     with locked(out), staged(out) as place:
         save(lens, pruned, place)
-        again = _load_again(lens, place)
+        again = _load_again(lens, pruned, place)
         difference = pruned.probe.check(again.model, "as loaded again", NOT_KEPT)
     again.source = find(str(out))
     return Result(again, pruned, before, after, difference, (_on_disk(lens), _on_disk(again)))
 
 
-def _load_again(lens: Lens, place: Path) -> Lens:
+def _load_again(lens: Lens, pruned: Pruned, place: Path) -> Lens:
+    """Load what was written; weights that it lacks, as the original does, are those of the pruned model."""
     dtype = str(lens.model.dtype).removeprefix("torch.")
-    return load(str(place), device=str(lens.device), dtype=dtype, allow_random_weights=bool(lens.missing))
+    again = load(str(place), device=str(lens.device), dtype=dtype, allow_random_weights=bool(lens.missing))
+    made_up = {name: pruned.model.get_parameter(name) for name in again.missing}
+    with torch.no_grad():
+        for name, weight in made_up.items():
+            again.model.get_parameter(name).copy_(weight)
+    return again
 
 
 def _on_disk(lens: Lens) -> int:

@@ -110,7 +110,8 @@ def _unwritable(out: Path, error: OSError | UnicodeError | SafetensorError) -> R
 def save(lens: Lens, pruned: Pruned, out: Path) -> None:
     """Write the checkpoint: safetensors, config, generation config, tokenizer, a model card, and small files.
 
-    Weights are stored in the widest type in which the checkpoint that was pruned stores them.
+    Weights are stored in the widest type in which the checkpoint that was pruned stores them; what it lacked,
+    and is random here, is lacking again.
 
     Args:
         lens: the model before.
@@ -125,7 +126,8 @@ def save(lens: Lens, pruned: Pruned, out: Path) -> None:
     try:
         _copy_files(lens.source, out)
         if pruned.compact is None:
-            model.save_pretrained(out)
+            state = model.state_dict()
+            model.save_pretrained(out, state_dict={k: v for k, v in state.items() if k not in lens.missing})
         else:
             pruned.compact.save(model, out)
             if model.can_generate() and model.generation_config is not None:
