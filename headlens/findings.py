@@ -34,7 +34,7 @@ def was_tested(scores: pd.DataFrame, tag: str) -> bool:
 
 
 def unscored_stacks(scores: pd.DataFrame) -> list[str]:
-    """List the stacks of an encoder-decoder model of which nothing was read: the decoder's without targets."""
+    """List the stacks of an encoder-decoder of which nothing was read: the decoder's, without targets."""
     read = scores.groupby("stack")["n"].max()
     return [str(stack) for stack in read.index[read == 0]] if len(read) > 1 and read.any() else []
 

@@ -19,9 +19,8 @@ from headlens.opening import load
 from headlens.shortage import is_out_of_memory
 
 NUMBERS = "numbers"
-AFTER_NUMBERS = Check(
-    lambda _: does_not_apply(f"not made: it needs numbers, and the check {NUMBERS} failed"), ""
-)
+SPOILED = f"not made: it needs numbers, and the check {NUMBERS} failed"
+AFTER_NUMBERS = Check(lambda _: does_not_apply(SPOILED), "")
 """In the place of all checks after that one: each would blame what it looks at."""
 
 
@@ -52,7 +51,7 @@ def check(
         )
     subject = Subject(lens, options)
     chosen = {name: one for name, one in CHECKS.items() if one.cheap or not only_cheap}
-    findings = []
+    findings: list[Finding] = []
     with torch.no_grad(), lens.seam.alone(), tqdm(total=len(chosen), desc="Checking", disable=quiet) as bar:
         for name, one in chosen.items():
             bar.set_postfix_str(name)
