@@ -77,6 +77,8 @@ def read_section(command: str, told: Mapping[str, Any], where: str) -> Section:
         raise InputError(f"{where} has an out, which the experiment chooses.", "Write name instead.")
     if takes_text and not (isinstance(told.get("text"), str) and "--out" in options):
         raise InputError(f"{where} needs a text and an out.", 'Write text = "..." and out = "NAME.png".')
+    if takes_text and told["text"] == "-":
+        raise InputError(f"{where} has the text '-', which is what is typed.", "Write the text itself.")
     name = str(told.get("name", command if command in DIRECTORIES else options["--out"]))
     for place in (name, *(PurePath(str(options.get("--out", name))).parts or [""])):
         if PurePath(place).name != place or place[:1] in ("", ".") or place in OWN or not place.isprintable():
