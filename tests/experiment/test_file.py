@@ -117,7 +117,7 @@ MODEL = '[model]\nname = "minilm"\n'
         (MODEL + '[ablate]\nname = "../up"\n', "which is no name of a directory"),
         (MODEL + '[ablate]\nout = "x"\n', "has an out, which the experiment chooses. Write name"),
         (MODEL + '[view]\ntext = "a"\n', "needs a text and an out"),
-        (MODEL + '[view]\ntext = "-"\nout = "a.png"\n', "has the text '-', which is what is typed. Write the"),
+        (MODEL + '[view]\ntext = "-"\nout = "a.png"\n', "has the text '-', which is what is typed"),
         (MODEL + "seeds = 1\n[classify]\n", r"\[model\] of x.toml cannot have 'seeds'"),
         ("seeds = [-1]\n" + MODEL + "[classify]\n", r"has seeds = \[-1\]. Write a list"),
         ("title = \n", "x.toml is no TOML"),
