@@ -36,6 +36,17 @@ def place(tmp_path_factory):
     return place
 
 
+@pytest.fixture(autouse=True)
+def listening():
+    """Signals do what they do for a program in the foreground: shells have others ignore Ctrl-C."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 COMMANDS = {
     "classify": ["classify", "{model}", "--corpus", "{text}", "--tags", "positional", "--out", "{out}"],
     "ablate": ["ablate", "{model}", "--benchmark", "similarity:{pairs}", "--out", "{out}"],
