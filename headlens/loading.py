@@ -22,6 +22,7 @@ from transformers import (
 
 from headlens.compact import Compact, read_compact
 from headlens.errors import ModelError, first_line
+from headlens.fitting import check_pickled, check_shapes
 from headlens.placing import DeviceMap, check_device_map, pick_device
 from headlens.shortage import is_out_of_memory
 from headlens.sources import Source as Source
@@ -87,12 +88,14 @@ class Loaded:
         tokenizer: its tokenizer, None where the checkpoint brings none.
         source: where it came from.
         missing: names of weights that the checkpoint lacks and that were made up at random.
+        unused: names of weights that the checkpoint holds and the model has no place for.
     """
 
     model: PreTrainedModel
     tokenizer: Any
     source: Source
     missing: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 def load_model(
@@ -120,6 +123,7 @@ def load_model(
     check_device_map(device_map, device)
     chosen = pick_device(device) if device_map is None else None
     options = {**source.options, "dtype": DTYPES[dtype], "output_loading_info": True}
+    options["ignore_mismatched_sizes"] = True  # they are refused below, by name
     if device_map is not None:
         options["device_map"] = device_map
     kind: Any
@@ -134,6 +138,7 @@ def load_model(
         kind = model_class(read_config(source))
         options["use_safetensors"] = True  # a pickled checkpoint could run code
         check_shards(source)
+        check_pickled(source, kind.__name__)
     compact = read_compact(source.place)
     if compact is not None and device_map is not None:
         raise ModelError(f"{source.name!r} is compact, and goes to one device.", "Leave --device-map out.")
@@ -153,12 +158,13 @@ def load_model(
         ) from error
     if "gguf_file" in options:
         _forget_quantisation(model)
-    missing = {*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))}
+    check_shapes(info.get("mismatched_keys", ()), source.name)
+    missing, unused = (tuple(sorted(info.get(f"{name}_keys", ()))) for name in ("missing", "unexpected"))
     model.eval()
     if chosen is not None:
         model.to(chosen)
     tokenizer = load_tokenizer(source) if tokenizer is None else tokenizer
-    return Loaded(model, tokenizer, pinned(source), tuple(sorted(missing)))
+    return Loaded(model, tokenizer, pinned(source), missing, unused)
 
 
 def _forget_quantisation(model: Any) -> None:

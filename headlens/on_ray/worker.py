@@ -112,7 +112,7 @@ class Copy:
                 "Put the same checkpoint on every machine; of a model that was changed after it was loaded, "
                 "give the model itself: headlens.load(lens.model, lens.tokenizer).",
             )
-        return Lens(loaded.model, self.tokenizer, self.source, loaded.missing)
+        return Lens(loaded.model, self.tokenizer, self.source, loaded.missing, loaded.unused)
 
 
 class Worker:
