@@ -12,7 +12,7 @@ from tqdm import tqdm
 from headlens.engine import Engine, Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.lens import Lens
-from headlens.limits import longest_input, takes_positions
+from headlens.limits import check_ids, known_pad, longest_input, takes_positions
 from headlens.norm_lens import NormLens
 from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer
@@ -191,13 +191,14 @@ def make_inputs(context: Context, scorers: Sequence[Scorer], reading: Reading) -
                 f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
                 "Allow longer inputs with --max-length, or give another corpus.",
             )
+        check_ids(lens, (item.encoded.inputs["input_ids"] for item in made.items))
         check_words(made.items, mine, lens.anatomy.sites, reading.batch_size or 1)
     return inputs
 
 
 def pad_id(lens: Lens) -> int:
     """Find the id that fills a batch up; the attention mask hides it, so any will do where there is none."""
-    return int(lens.tokenizer.pad_token_id or 0)
+    return known_pad(lens, int(lens.tokenizer.pad_token_id or 0))
 
 
 def because(inputs: Inputs) -> str:
