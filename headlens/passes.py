@@ -12,7 +12,7 @@ from tqdm import tqdm
 from headlens.engine import Engine, Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.lens import Lens
-from headlens.limits import check_ids, known_pad, longest_input, takes_positions
+from headlens.limits import check_ids, known_pad, longest_input, n_known, takes_positions
 from headlens.norm_lens import NormLens
 from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer
@@ -29,7 +29,9 @@ MAKERS: Mapping[str, Maker] = {
     "sentences": lambda context, longest: sentence_inputs(context.corpus, context.lens.tokenizer, longest),
     "windows": lambda context, longest: window_inputs(context.corpus, context.lens.tokenizer, longest),
     "documents": lambda context, longest: window_inputs(context.corpus, context.lens.tokenizer, longest),
-    "repeats": lambda context, longest: repeated_inputs(context.lens.tokenizer, longest, context.seed),
+    "repeats": lambda context, longest: repeated_inputs(
+        context.lens.tokenizer, longest, context.seed, n_known(context.lens)
+    ),
 }
 """What makes the inputs of each kind, no longer than a number of tokens."""
 
