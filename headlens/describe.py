@@ -13,9 +13,9 @@ from transformers import AutoModel, AutoModelForCausalLM, PreTrainedConfig, PreT
 
 from headlens.anatomy import Anatomy, Part, examine
 from headlens.compact import Compact, read_compact
-from headlens.errors import ModelError
+from headlens.errors import ModelError, first_line
 from headlens.heads import number_ranges
-from headlens.loading import Source, first_line, model_class, read_config
+from headlens.loading import Source, model_class, read_config
 
 _COLUMNS = {
     "stack": "stack",

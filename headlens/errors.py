@@ -39,3 +39,8 @@ class CorpusError(InputError):
 
 class RunError(HeadlensError):
     """A run directory that cannot be written, or that holds another run."""
+
+
+def first_line(error: BaseException) -> str:
+    """Cut the message of a foreign error down to its first line, or to its kind where it has none."""
+    return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".:") + "."

@@ -36,6 +36,7 @@ class Lens:
         tokenizer: its tokenizer; without one only token ids can be looked at.
         source: where it was loaded from, None for a model made elsewhere.
         missing: names of weights that its checkpoint lacked.
+        unused: names of weights that its checkpoint holds and it has no place for.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class Lens:
         tokenizer: Any = None,
         source: Source | None = None,
         missing: Sequence[str] = (),
+        unused: Sequence[str] = (),
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.source = source
         self.missing = tuple(missing)
+        self.unused = tuple(unused)
 
     @property
     def anatomy(self) -> Anatomy:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from inspect import signature
 
 from torch import nn
 
+from headlens.errors import InputError
 from headlens.lens import Lens
 
 _SANE = 10**9  # tokenizers without a limit claim one beyond this
@@ -45,6 +47,36 @@ def takes_positions(lens: Lens) -> bool:
     return "position_ids" in signature(lens.model.base_model.forward).parameters and not _counts_by_itself(
         lens
     )
+
+
+def n_known(lens: Lens) -> int | None:
+    """How many token ids the model knows, None where it does not tell."""
+    return getattr(lens.model.get_input_embeddings(), "num_embeddings", None)
+
+
+def check_ids(lens: Lens, rows: Iterable[Sequence[int]]) -> None:
+    """Refuse token ids that the model has no embedding for.
+
+    Args:
+        lens: the model.
+        rows: token ids of each input.
+
+    Raises:
+        InputError: there is one.
+    """
+    known = n_known(lens)
+    largest = max((max(row, default=0) for row in rows), default=0)
+    if known is not None and largest >= known:
+        raise InputError(
+            f"The tokenizer made the token id {largest}, but the model knows only ids below {known}.",
+            "Give the tokenizer that belongs to this model.",
+        )
+
+
+def known_pad(lens: Lens, pad: int) -> int:
+    """Keep a padding id that the model knows; of another one 0, since the attention mask hides it."""
+    known = n_known(lens)
+    return pad if known is None or pad < known else 0
 
 
 def _position_tables(lens: Lens) -> list[nn.Embedding]:

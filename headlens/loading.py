@@ -15,19 +15,20 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
 )
 
 from headlens.compact import Compact, read_compact
-from headlens.errors import ModelError
+from headlens.errors import ModelError, first_line
+from headlens.fitting import check_pickled, check_shapes
 from headlens.placing import DeviceMap, check_device_map, pick_device
 from headlens.shortage import is_out_of_memory
 from headlens.sources import Source as Source
 from headlens.sources import find as find
 from headlens.sources import pinned
+from headlens.tokenizing import load_tokenizer
 from headlens.unsafe import check_kernels, check_shards
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -87,16 +88,22 @@ class Loaded:
         tokenizer: its tokenizer, None where the checkpoint brings none.
         source: where it came from.
         missing: names of weights that the checkpoint lacks and that were made up at random.
+        unused: names of weights that the checkpoint holds and the model has no place for.
     """
 
     model: PreTrainedModel
     tokenizer: Any
     source: Source
     missing: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 def load_model(
-    source: Source, dtype: str = "float32", device: str = "auto", device_map: DeviceMap | None = None
+    source: Source,
+    dtype: str = "float32",
+    device: str = "auto",
+    device_map: DeviceMap | None = None,
+    tokenizer: Any = None,
 ) -> Loaded:
     """Load a model with its tokenizer.
 
@@ -105,6 +112,7 @@ def load_model(
         dtype: "float32" (default, also for checkpoints stored in half precision), "bfloat16", ...
         device: "auto", "cpu", "cuda", "cuda:N" or "mps".
         device_map: spreads the model over devices instead, see `check_device_map`.
+        tokenizer: to be taken instead of the checkpoint's own, which is then not read.
 
     Returns:
         The model in eval mode, its tokenizer, and which of its weights the checkpoint lacks.
@@ -115,6 +123,7 @@ def load_model(
     check_device_map(device_map, device)
     chosen = pick_device(device) if device_map is None else None
     options = {**source.options, "dtype": DTYPES[dtype], "output_loading_info": True}
+    options["ignore_mismatched_sizes"] = True  # they are refused below, by name
     if device_map is not None:
         options["device_map"] = device_map
     kind: Any
@@ -129,6 +138,7 @@ def load_model(
         kind = model_class(read_config(source))
         options["use_safetensors"] = True  # a pickled checkpoint could run code
         check_shards(source)
+        check_pickled(source, kind.__name__)
     compact = read_compact(source.place)
     if compact is not None and device_map is not None:
         raise ModelError(f"{source.name!r} is compact, and goes to one device.", "Leave --device-map out.")
@@ -148,11 +158,13 @@ def load_model(
         ) from error
     if "gguf_file" in options:
         _forget_quantisation(model)
-    missing = {*info.get("missing_keys", ()), *(str(key[0]) for key in info.get("mismatched_keys", ()))}
+    check_shapes(info.get("mismatched_keys", ()), source.name)
+    missing, unused = (tuple(sorted(info.get(f"{name}_keys", ()))) for name in ("missing", "unexpected"))
     model.eval()
     if chosen is not None:
         model.to(chosen)
-    return Loaded(model, load_tokenizer(source), pinned(source), tuple(sorted(missing)))
+    tokenizer = load_tokenizer(source) if tokenizer is None else tokenizer
+    return Loaded(model, tokenizer, pinned(source), missing, unused)
 
 
 def _forget_quantisation(model: Any) -> None:
@@ -177,26 +189,6 @@ def _load_compact(compact: Compact, kind: Any, source: Source, dtype: torch.dtyp
     return model.to(dtype)
 
 
-def load_tokenizer(source: Source) -> Any:
-    """Load the tokenizer that comes with a checkpoint.
-
-    Args:
-        source: where from.
-
-    Returns:
-        The tokenizer; None where the checkpoint brings none.
-    """
-    compact = read_compact(source.place)
-    config = {} if compact is None else {"config": compact.own_config()}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source.place, **source.options, **config)
-        # for a checkpoint without tokenizer files transformers makes one that knows no word
-        n_words = len(tokenizer.get_vocab()) - len(tokenizer.added_tokens_decoder)
-    except Exception:  # transformers raises many kinds; a model without a tokenizer still has an anatomy
-        return None
-    return tokenizer if n_words > 1 else None  # T5's has one piece, the blank
-
-
 def _need_gguf() -> None:
     absent = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if absent:
@@ -204,11 +196,6 @@ def _need_gguf() -> None:
             f"Reading a .gguf file needs the package{'s' * (len(absent) > 1)} {' and '.join(absent)}.",
             "Type: pip install 'headlens[gguf]'",
         )
-
-
-def first_line(error: BaseException) -> str:
-    """Cut the message of a foreign error down to its first line, or to its kind where it has none."""
-    return (str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".:") + "."
 
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

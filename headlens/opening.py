@@ -51,8 +51,8 @@ def load(
             "Give the transformers model itself: of a PEFT model, model.base_model.model.",
         )
     check_device_map(device_map, device)  # before a large model is fetched
-    loaded = load_model(find(model, revision, trust_remote_code), dtype, device, device_map)
-    lens = Lens(loaded.model, tokenizer or loaded.tokenizer, loaded.source, loaded.missing)
+    loaded = load_model(find(model, revision, trust_remote_code), dtype, device, device_map, tokenizer)
+    lens = Lens(loaded.model, loaded.tokenizer, loaded.source, loaded.missing, loaded.unused)
     lacking = body_weights(lens)
     if lacking and not allow_random_weights:
         raise ModelError(

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from headlens.engine import Engine, Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.lens import Lens
-from headlens.limits import longest_input, takes_positions
+from headlens.limits import check_ids, known_pad, longest_input, n_known, takes_positions
 from headlens.norm_lens import NormLens
 from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer
@@ -29,7 +29,9 @@ MAKERS: Mapping[str, Maker] = {
     "sentences": lambda context, longest: sentence_inputs(context.corpus, context.lens.tokenizer, longest),
     "windows": lambda context, longest: window_inputs(context.corpus, context.lens.tokenizer, longest),
     "documents": lambda context, longest: window_inputs(context.corpus, context.lens.tokenizer, longest),
-    "repeats": lambda context, longest: repeated_inputs(context.lens.tokenizer, longest, context.seed),
+    "repeats": lambda context, longest: repeated_inputs(
+        context.lens.tokenizer, longest, context.seed, n_known(context.lens)
+    ),
 }
 """What makes the inputs of each kind, no longer than a number of tokens."""
 
@@ -191,13 +193,14 @@ def make_inputs(context: Context, scorers: Sequence[Scorer], reading: Reading) -
                 f"No sentence of {context.corpus.paths[0]} can be used: {because(made)}.",
                 "Allow longer inputs with --max-length, or give another corpus.",
             )
+        check_ids(lens, (item.encoded.inputs["input_ids"] for item in made.items))
         check_words(made.items, mine, lens.anatomy.sites, reading.batch_size or 1)
     return inputs
 
 
 def pad_id(lens: Lens) -> int:
     """Find the id that fills a batch up; the attention mask hides it, so any will do where there is none."""
-    return int(lens.tokenizer.pad_token_id or 0)
+    return known_pad(lens, int(lens.tokenizer.pad_token_id or 0))
 
 
 def because(inputs: Inputs) -> str:

@@ -16,6 +16,7 @@ from headlens.engine import Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.heads import Site
 from headlens.lens import Lens
+from headlens.limits import check_ids
 from headlens.pair_batches import Pair, pair_batches, views_of
 from headlens.passes import BatchSums, Reading, because, make_inputs
 from headlens.reading import Reader, check_words
@@ -151,6 +152,7 @@ def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: 
             f"No target can be used: {because(written)}.",
             "Allow longer inputs with --max-length, or give other targets.",
         )
+    check_ids(lens, (item.encoded.inputs["input_ids"] for item in written.items))
     check_words(written.items, given.scorers, lens.anatomy.sites, reading.batch_size or 1)
     shifted = (as_decoder_input(lens.model, by_place[item.place]) for item in paired)
     return [(item, replace(target, unit=item.unit)) for item, target in zip(paired, shifted, strict=True)]

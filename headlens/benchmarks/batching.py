@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from headlens.devices import moved
 from headlens.errors import ModelError
 from headlens.lens import Lens
+from headlens.limits import check_ids, known_pad
 from headlens.shortage import is_out_of_memory
 
 T = TypeVar("T")
@@ -119,7 +120,11 @@ def padded(lens: Lens, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
 
     Returns:
         input_ids and attention_mask, int64 [input, token], on the model's device.
+
+    Raises:
+        InputError: the model has no embedding for a token.
     """
+    check_ids(lens, rows)
     ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=_pad_id(lens))
     lengths = torch.tensor([len(row) for row in rows])
     mask = torch.arange(ids.shape[1]) < lengths[:, None]  # [input, token]
@@ -131,5 +136,5 @@ def _pad_id(lens: Lens) -> int:
     for holder in (lens.tokenizer, lens.model.config.get_text_config()):
         pad = getattr(holder, "pad_token_id", None)
         if isinstance(pad, int) and pad >= 0:
-            return pad
+            return known_pad(lens, pad)
     return 0

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlens.errors import InputError
-from headlens.loading import first_line
+from headlens.errors import InputError, first_line
 from headlens.regular import from_home, is_there
 
 YAML = (".yaml", ".yml")

@@ -8,7 +8,8 @@ from headlens.checks.base import Check
 CHECKS: dict[str, Check] = {
     "weights": Check(
         weights.weights,
-        "This is not the trained model: missing weights are random, and broken ones spoil all numbers.",
+        "This is not the trained model: missing weights are random, layers that are left out change what is "
+        "computed, and broken weights spoil all numbers.",
     ),
     "heads": Check(
         shape.heads,

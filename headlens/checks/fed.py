@@ -12,7 +12,7 @@ from torch import Tensor
 from headlens.checks.texts import Pair
 from headlens.heads import Site
 from headlens.lens import Lens
-from headlens.limits import takes_positions
+from headlens.limits import known_pad, takes_positions
 from headlens.text.batches import make_batches
 
 N_STATES = 5  # positions of the states that a decoder without an encoder of its own looks at
@@ -141,7 +141,7 @@ def _pad_id(lens: Lens) -> int:
     for holder in (lens.tokenizer, lens.model.config.get_text_config()):
         pad = getattr(holder, "pad_token_id", None)
         if isinstance(pad, int) and pad >= 0:
-            return pad
+            return known_pad(lens, pad)
     return 0
 
 

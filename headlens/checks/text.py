@@ -8,10 +8,12 @@ from typing import Any
 
 from headlens.checks.base import Outcome, does_not_apply
 from headlens.checks.subject import Subject
-from headlens.checks.texts import TEXTS, n_known, sample, unknown_ids
+from headlens.checks.texts import TEXTS, sample, unknown_ids
+from headlens.limits import n_known
 from headlens.text.inputs import sentence_inputs
 from headlens.text.targets import AsTarget
 from headlens.text.words import AlignmentError, Encoded, encode_text, encode_words
+from headlens.wording import counted
 
 NO_TOKENIZER = "the model came without a tokenizer"
 AROUND = 3  # tokens shown on either side of a difference
@@ -31,7 +33,21 @@ def tokens(subject: Subject) -> Outcome:
             problem = f"the tokenizer makes the id {max(found)}, the model knows ids below {known}"
             return Outcome(False, problem)
         n += len(found)
-    return Outcome(True, f"{n} tokens are those of the tokenizer", n)
+    special, beyond = _beyond(lens.tokenizer, known)
+    if beyond:
+        token, number = next(iter(beyond.items()))
+        problem = f"the model has no embedding for {counted(len(beyond), 'token')} of the tokenizer, such as "
+        return Outcome(False, f"{problem}{token!r} ({number}); it knows ids below {known}")
+    rest = f" ({counted(len(special), 'special token')} without embedding: {', '.join(special)})"
+    return Outcome(True, f"{n} tokens are those of the tokenizer{rest if special else ''}", n)
+
+
+def _beyond(tokenizer: Any, known: int | None) -> tuple[dict[str, int], dict[str, int]]:
+    """Tokens without a row: added special ones, as for padding, that no text needs, and all others."""
+    every = sorted(tokenizer.get_vocab().items(), key=lambda one: one[1])
+    beyond = {token: number for token, number in every if known is not None and number >= known}
+    special = {token: number for token, number in beyond.items() if number in tokenizer.all_special_ids}
+    return special, {token: number for token, number in beyond.items() if token not in special}
 
 
 def _read(subject: Subject) -> Iterator[tuple[Any, str, list[int]]]:

@@ -12,6 +12,7 @@ import torch
 from headlens.dryrun import token_ids
 from headlens.errors import InputError
 from headlens.lens import Lens
+from headlens.limits import n_known
 from headlens.text.chunks import Chunk
 from headlens.text.corpus import Corpus, Document
 from headlens.text.inputs import Item, sentence_inputs
@@ -98,11 +99,6 @@ def bare(ids: Sequence[int]) -> Item:
     n = len(ids)
     encoded = Encoded({"input_ids": list(ids)}, ("",) * n, (None,) * n, (False,) * n, ())
     return Item(encoded, 0, ())
-
-
-def n_known(lens: Lens) -> int | None:
-    """How many token ids the model knows, None where it does not tell."""
-    return getattr(lens.model.get_input_embeddings(), "num_embeddings", None)
 
 
 def unknown_ids(tokenizer: Any) -> set[int]:

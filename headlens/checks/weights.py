@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headlens.checks.base import Outcome
 from headlens.checks.subject import Subject
+from headlens.fitting import in_order, surplus_weights
 from headlens.numeric import broken_parameter
 from headlens.opening import body_weights
+from headlens.wording import counted
 
 
 def weights(subject: Subject) -> Outcome:
-    """No weight of the embeddings and blocks is missing, and none holds NaN."""
+    """No weight of the embeddings and blocks is missing, none is left over, and none holds NaN."""
     lens = subject.lens
     lacking = body_weights(lens)
     if lacking:
         n = len(lacking)
         return Outcome(False, f"the checkpoint lacks {n} weights, such as {lacking[0]}", n, 0)
+    surplus = surplus_weights(lens)
+    if surplus:
+        n = len(surplus)
+        problem = f"the files hold {counted(n, 'weight')} of layers that the model does not have, such as "
+        return Outcome(False, problem + surplus[0], n, 0)
     broken = broken_parameter(lens.model.named_parameters())
     if broken:
         return Outcome(False, f"the weight {broken} holds NaN or an infinite number")
     n = sum(1 for _ in lens.model.parameters())
     where = "are numbers" if lens.source is None else "are there, and numbers"
-    return Outcome(True, f"all {n} weights {where}", 0, 0)
+    return Outcome(True, f"all {n} weights {where}{_unused(lens.unused)}", 0, 0)
+
+
+def _unused(names: Sequence[str]) -> str:
+    """A remark on what is in the files and serves another task, say."""
+    if not names:
+        return ""
+    return f" (the files hold {counted(len(names), 'other')}, not used, such as {in_order(names)[0]})"

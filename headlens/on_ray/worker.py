@@ -105,14 +105,14 @@ class Copy:
         if self.source is None:
             return Lens(self.model.to(self.device).eval(), self.tokenizer, None, self.missing)
         device = "auto" if self.device_map else self.device
-        loaded = load_model(self.source, self.dtype, device, self.device_map)
+        loaded = load_model(self.source, self.dtype, device, self.device_map, self.tokenizer)
         if fingerprint(loaded.model) != self.weights:
             raise ModelError(
                 f"{self.source.name!r} has other weights there than the model here.",
                 "Put the same checkpoint on every machine; of a model that was changed after it was loaded, "
                 "give the model itself: headlens.load(lens.model, lens.tokenizer).",
             )
-        return Lens(loaded.model, self.tokenizer, self.source, loaded.missing)
+        return Lens(loaded.model, self.tokenizer, self.source, loaded.missing, loaded.unused)
 
 
 class Worker:

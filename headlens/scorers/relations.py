@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from headlens.errors import InputError
 from headlens.lens import Lens
+from headlens.limits import check_ids
 from headlens.offloaded import weight_of
 from headlens.scorers.base import Context
 from headlens.scorers.frequencies import table_rows
@@ -124,6 +125,7 @@ def neighbours(lens: Lens, words: Sequence[str]) -> NDArray[np.int64]:
     if not words:
         return np.zeros((0, 2), dtype=np.int64)
     coded = lens.tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
+    check_ids(lens, coded)
     means = [table[ids].mean(0) if ids else torch.zeros(table.shape[1]) for ids in coded]
     vectors = torch.stack(means)
     vectors = torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1)

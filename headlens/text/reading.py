@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headlens.errors import InputError
-from headlens.limits import longest_input
+from headlens.limits import check_ids, longest_input
 from headlens.text.broken import mended
 from headlens.text.display import readable_tokens
 from headlens.text.targets import AsTarget, decoder_ids, start_id
@@ -161,13 +161,7 @@ def _check_tokens(lens: Lens, encoded: Encoded, name: str, max_length: int | Non
         raise InputError(
             f"The tokenizer makes no token of the {name}.", "Give at least one word that it knows."
         )
-    known = getattr(lens.model.get_input_embeddings(), "num_embeddings", None)
-    largest = max(encoded.inputs["input_ids"])
-    if known is not None and largest >= known:
-        raise InputError(
-            f"The tokenizer made the token id {largest}, but the model knows only ids below {known}.",
-            "Give the tokenizer that belongs to this model.",
-        )
+    check_ids(lens, [encoded.inputs["input_ids"]])
 
 
 def _tensors(lens: Lens, inputs: dict[str, list[int]]) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ REPEATS = 3
 FEWEST = 4  # tokens that are worth repeating
 
 
-def repeated_inputs(tokenizer: Any, longest: int, seed: int) -> Inputs:
+def repeated_inputs(tokenizer: Any, longest: int, seed: int, known: int | None = None) -> Inputs:
     """Draw blocks of different random tokens and repeat each block three times (Olsson et al. 2022).
 
     The tokens are drawn from the tokenizer's whole vocabulary, special and reserved tokens left out, none
@@ -26,6 +26,7 @@ def repeated_inputs(tokenizer: Any, longest: int, seed: int) -> Inputs:
         tokenizer: a tokenizer of `transformers`.
         longest: longest input in tokens; the block is shortened to fit.
         seed: of what is drawn.
+        known: draw ids below this alone, as many as the model has embeddings for.
 
     Returns:
         32 inputs, each a unit of its own.
@@ -33,7 +34,7 @@ def repeated_inputs(tokenizer: Any, longest: int, seed: int) -> Inputs:
     Raises:
         InputError: inputs are too short, or the vocabulary too small, to repeat anything.
     """
-    ordinary = ordinary_tokens(tokenizer)
+    ordinary = [index for index in ordinary_tokens(tokenizer) if known is None or index < known]
     before, after = frame(tokenizer)
     length = _block_length(longest, len(ordinary), len(before) + len(after))
     generator = np.random.default_rng(seed)

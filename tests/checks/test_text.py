@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 import headlens
 from families import build
+from headlens.ablation.reference import of_texts
+from headlens.benchmarks.base import open_benchmark
 from headlens.checks import CHECKS
 from headlens.checks.checking import finding_of
 from headlens.checks.subject import Subject
 from headlens.checks.texts import TEXTS, sample, unknown_ids
+from headlens.errors import InputError
 from headlens.text.words import word_spans
 from toytext import toy_tokenizer
 
@@ -114,3 +118,49 @@ def test_pieces_of_another_word():
     finding = found(tokenizer, "words")
     assert not finding.passed
     assert finding.said == "the pieces of 'It' in 'It had paid a lower price for it.' spell '.'"
+
+
+def test_words_without_embedding_fail_and_added_padding_is_a_remark():
+    tokenizer = english()
+    n = len(tokenizer)
+    tokenizer.add_special_tokens({"pad_token": "<filler>"})
+    finding = found(tokenizer, "tokens", n)
+    assert finding.passed
+    assert finding.said.endswith(
+        " tokens are those of the tokenizer (1 special token without embedding: <filler>)"
+    )
+    assert found(tokenizer, "padding", n).passed  # filled up with an id that the model knows
+    tokenizer.add_tokens(["zebra"])
+    finding = found(tokenizer, "tokens", n)
+    assert (finding.passed, finding.said) == (
+        False,
+        f"the model has no embedding for 1 token of the tokenizer, such as 'zebra' ({n + 1}); it knows ids "
+        f"below {n}",
+    )
+    assert found(tokenizer, "tokens", n + 2).passed
+
+
+def test_texts_with_ids_that_the_model_does_not_know_are_refused_everywhere(tmp_path):
+    tokenizer = english()
+    n = len(tokenizer)
+    tokenizer.add_tokens(["zebra"])
+    lens = headlens.load(build("bert"), tokenizer)
+    lens.model.resize_token_embeddings(n)
+    texts, pairs = tmp_path / "t.txt", tmp_path / "p.tsv"
+    texts.write_text("It had a zebra\n")
+    lines = [f"It had\tIt had {'a zebra' if i == 11 else 'paid'}\t{i}" for i in range(12)]
+    pairs.write_text("\n".join(["text_a\ttext_b\tscore", *lines]) + "\n")
+    benchmark = open_benchmark(f"similarity:{pairs}", lens)
+    for act in (
+        lambda: lens.attention("It had a zebra"),
+        lambda: headlens.classify(lens, str(texts), tags=["positional"]),
+        lambda: headlens.similar(lens, str(texts)),
+        lambda: of_texts(lens, ["It had", "a zebra"], lens.anatomy.heads),
+        lambda: benchmark.measure(lens),
+    ):
+        with pytest.raises(InputError) as caught:
+            act()
+        assert str(caught.value) == (
+            f"The tokenizer made the token id {n}, but the model knows only ids below {n}. Give the "
+            "tokenizer that belongs to this model."
+        )

@@ -6,8 +6,9 @@ from transformers import PreTrainedTokenizerFast
 
 import real
 import toys
-from headlens.loading import find, load_tokenizer
+from headlens.loading import find
 from headlens.text.display import readable_tokens, visible
+from headlens.tokenizing import load_tokenizer
 
 JAPANESE = "「蒔絵師は硯箱にひびが入ったと気づき、それを棚へ戻した。」"
 

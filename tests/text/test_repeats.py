@@ -10,6 +10,7 @@ from headlens.errors import InputError
 from headlens.loading import load_model
 from headlens.sources import find
 from headlens.text.repeats import BLOCK, N_INPUTS, REPEATS, frame, ordinary_tokens, repeated_inputs
+from toytext import toy_tokenizer
 
 
 class TestInputs:
@@ -99,3 +100,10 @@ def test_a_llama_begins_a_text_once():
     assert length == 11
     for thing in repeated_inputs(tokenizer, 512, 0).items:
         assert thing.encoded.inputs["input_ids"].count(0) == 1
+
+
+def test_tokens_without_embedding_are_not_drawn():
+    tokenizer = toy_tokenizer()
+    most = max(max(item.encoded.inputs["input_ids"]) for item in repeated_inputs(tokenizer, 64, 0).items)
+    below = repeated_inputs(tokenizer, 64, 0, most).items
+    assert max(max(item.encoded.inputs["input_ids"]) for item in below) < most

@@ -14,6 +14,7 @@ from headlens.corpora import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
 from headlens.heads import Head
 from headlens.lens import Lens
+from headlens.limits import check_ids
 from headlens.opening import load
 from headlens.passes import Reading, because
 from headlens.redundancy.likeness.clusters import Clusters, cluster
@@ -186,6 +187,7 @@ def _inputs(lens: Lens, corpus: Corpus, reading: Reading) -> Inputs:
             f"No sentence of {corpus.paths[0]} can be used: {because(made)}.",
             "Allow longer inputs with --max-length, or give another text.",
         )
+    check_ids(lens, (item.encoded.inputs["input_ids"] for item in made.items))
     return made
 
 
