@@ -142,20 +142,7 @@ def load_model(
     compact = read_compact(source.place)
     if compact is not None and device_map is not None:
         raise ModelError(f"{source.name!r} is compact, and goes to one device.", "Leave --device-map out.")
-    try:
-        if compact is not None:
-            model, info = _load_compact(compact, kind, source, DTYPES[dtype]), {}
-        else:
-            model, info = kind.from_pretrained(source.place, **options)
-    except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, ... here
-        if is_out_of_memory(error):
-            raise ModelError(
-                f"Memory does not suffice for {source.name!r}.", "Type --dtype bfloat16 or --device-map auto."
-            ) from error
-        raise ModelError(
-            f"The weights of {source.name!r} cannot be loaded: {first_line(error)}",
-            "headlens reads safetensors and GGUF, no pickled .bin files.",
-        ) from error
+    model, info = _from_files(kind, source, options, compact)
     if "gguf_file" in options:
         _forget_quantisation(model)
     check_shapes(info.get("mismatched_keys", ()), source.name)
@@ -165,6 +152,26 @@ def load_model(
         model.to(chosen)
     tokenizer = load_tokenizer(source) if tokenizer is None else tokenizer
     return Loaded(model, tokenizer, pinned(source), missing, unused)
+
+
+def _from_files(
+    kind: Any, source: Source, options: dict[str, Any], compact: Compact | None
+) -> tuple[Any, dict[str, Any]]:
+    """The model, and what `transformers` says of its weights."""
+    try:
+        if compact is not None:
+            return _load_compact(compact, kind, source, options["dtype"]), {}
+        model, info = kind.from_pretrained(source.place, **options)
+    except Exception as error:  # transformers raises OSError, ValueError, RuntimeError, ... here
+        if is_out_of_memory(error):
+            raise ModelError(
+                f"Memory does not suffice for {source.name!r}.", "Type --dtype bfloat16 or --device-map auto."
+            ) from error
+        raise ModelError(
+            f"The weights of {source.name!r} cannot be loaded: {first_line(error)}",
+            "headlens reads safetensors and GGUF, no pickled .bin files.",
+        ) from error
+    return model, info
 
 
 def _forget_quantisation(model: Any) -> None:

@@ -27,9 +27,17 @@ def weights(subject: Subject) -> Outcome:
     broken = broken_parameter(lens.model.named_parameters())
     if broken:
         return Outcome(False, f"the weight {broken} holds NaN or an infinite number")
-    n = sum(1 for _ in lens.model.parameters())
+    n = sum(1 for _ in lens.model.parameters()) - len(lens.missing)
     where = "are numbers" if lens.source is None else "are there, and numbers"
-    return Outcome(True, f"all {n} weights {where}{_unused(lens.unused)}", 0, 0)
+    return Outcome(True, f"all {n} weights {where}{_made_up(lens.missing)}{_unused(lens.unused)}", 0, 0)
+
+
+def _made_up(names: Sequence[str]) -> str:
+    """A remark on a pooler or a task's head that is random: what needs it refuses the model."""
+    if not names:
+        return ""
+    also = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f" (but {names[0]}{also}, which no head looks through: random)"
 
 
 def _unused(names: Sequence[str]) -> str:

@@ -150,5 +150,6 @@ def test_a_model_that_fails(monkeypatch):
     model = build("bert")
     monkeypatch.setattr(modeling_bert, "eager_attention_forward", broken)
     findings = {one.name: one for one in headlens.check(headlens.load(model))}
-    assert findings["rows"].said == "the model fails (RuntimeError: a b)"
+    assert findings["numbers"].said == "the model fails (RuntimeError: a b)"
+    assert findings["rows"].passed is None
     assert findings["heads"].passed
