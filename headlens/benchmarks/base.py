@@ -41,7 +41,10 @@ class Benchmark(Protocol):
 
     @property
     def stacks(self) -> tuple[str, ...]:
-        """The stacks of attention that it runs; heads of others cannot matter to it."""
+        """The stacks of attention that it runs; heads of others cannot matter to it.
+
+        A model that has none of them is refused.
+        """
 
     @property
     def facts(self) -> Mapping[str, Any]:
