@@ -17,6 +17,7 @@ from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, nee
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.tables import Row, read_rows
+from headlens.decimals import decimal
 from headlens.errors import InputError
 from headlens.lens import Lens
 from headlens.regular import file_sha256, from_home
@@ -192,11 +193,8 @@ def _texts(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _score(row: Row) -> float:
-    try:
-        score = float(row.cells[2])
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
+    score = decimal(row.cells[2])
+    if math.isnan(score):
         raise InputError(
             f"{row.place}: expected a number in the column score, found {row.cells[2]!r}.",
             "Correct the line, or choose the columns with --columns.",
