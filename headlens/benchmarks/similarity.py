@@ -160,6 +160,11 @@ class Similarity:
         )
 
     @property
+    def input_keys(self) -> Sequence[tuple[int, int]]:
+        """Which two texts each pair has."""
+        return self.pairs
+
+    @property
     def to_show(self) -> Sequence[Sequence[int]]:
         """Token ids of what the model reads."""
         return self.ids
