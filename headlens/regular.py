@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -107,11 +107,13 @@ def load_json(path: Path) -> Any:
         return parse_json(file.read().decode("utf-8"))
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, made_of: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Read JSON.
 
     Args:
         text: the JSON.
+        made_of: makes an object of its names and values; by default a dict, in which the last of
+            equal names wins.
 
     Returns:
         What it says.
@@ -120,7 +122,7 @@ def parse_json(text: str) -> Any:
         ValueError: it is no JSON, or nested deeper than can be read.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=made_of)
     except json.JSONDecodeError:
         raise
     except RecursionError:

@@ -96,4 +96,7 @@ def spec_for(kind, folder):
     rows = ["text,label", *(f"{text},{('good', 'bad')[i % 2]}" for i, text in enumerate(texts))]
     (folder / "c.csv").write_text("\n".join(rows))
     path = folder / "c.csv"
-    return f"classification:{path}" if kind == "classification" else f"probe:{path},{path}"
+    if kind == "classification":
+        return f"classification:{path}"
+    (folder / "d.csv").write_text("\n".join([*rows, f"{toy_text(4, 99)},good"]))
+    return f"probe:{folder / 'd.csv'},{path}"

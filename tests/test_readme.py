@@ -9,9 +9,12 @@ import pytest
 
 import headlens
 import toys
+from families import build
 from headlens.benchmarks.base import KINDS
+from headlens.errors import InputError, RunError
 from headlens.scorers import SCORERS
 from real import need_minilm
+from toytext import toy_tokenizer
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -34,6 +37,20 @@ def test_a_tag_of_ones_own():
     assert scores["score"].between(0, 1).all()
 
 
+def changed_files_are_measured_anew(lens, folder):
+    """A run directory goes on with the same lines only; as many others are another benchmark."""
+    asked = {"benchmark": "last-word:lines.txt", "heads": "0.0", "out": folder / "run"}
+    old = headlens.sweep(lens, **asked)
+    assert headlens.sweep(lens, **asked).run["conditions_reused"] == 1
+    lines = (folder / "lines.txt").read_text("utf-8")
+    (folder / "lines.txt").write_text(lines.replace("moon", "door"), "utf-8")
+    with pytest.raises(RunError):
+        headlens.sweep(lens, **asked)
+    new = headlens.sweep(lens, **asked, overwrite=True)
+    assert new.run["conditions_reused"] == 0
+    assert (new.table["baseline"] != old.table["baseline"]).all()
+
+
 def test_a_benchmark_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     colours = ["red", "blue", "grey", "black", "white", "brown"]
@@ -47,6 +64,9 @@ def test_a_benchmark_of_ones_own(tmp_path, monkeypatch):
     space: dict = {}
     try:
         exec(text, space)
+        changed_files_are_measured_anew(lens, tmp_path)
+        with pytest.raises(InputError, match="runs heads of the stack decoder, and this model has encoder"):
+            headlens.sweep(headlens.load(build("bert"), toy_tokenizer()), "last-word:lines.txt")
     finally:
         KINDS.pop("last-word", None)
     table = space["result"].table

@@ -18,6 +18,7 @@ from headlens.ablation.result import (
     headline,
     no_importance,
     notes,
+    same_input,
     tabulate,
 )
 from headlens.ablation.study import Study
@@ -87,7 +88,8 @@ def _notes(
 ) -> tuple[str, ...]:
     warn = getattr(study.benchmark, "warn", None)
     own: tuple[str, ...] = warn(baseline) if warn is not None else ()
-    return (*own, *notes(baseline, measured), *filter(None, [measuring.note]))
+    alike = same_input(study.benchmark, baseline)
+    return (*own, *alike, *notes(baseline, measured), *filter(None, [measuring.note]))
 
 
 def _facts(

@@ -11,6 +11,7 @@ import pandas as pd
 
 from headlens.ablation.compare import Comparison
 from headlens.ablation.conditions import Condition
+from headlens.benchmarks.base import Benchmark, Keyed
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.tables import ABLATION, AGREEMENT, CONTROLS, GATES, IMPORTANCE
 
@@ -170,6 +171,28 @@ def notes(baseline: Array, measured: Mapping[str, Array]) -> tuple[str, ...]:
         f"None of the {len(measured)} ablations changed anything: every example came out as without it. "
         "Either these heads do nothing, or the model does not take the ablation: if taking out whole layers "
         "(--sweep layer) changes nothing either, believe none of these numbers.",
+    )
+
+
+def same_input(benchmark: Benchmark, baseline: Array) -> tuple[str, ...]:
+    """Notice examples that are all the same one.
+
+    Args:
+        benchmark: what is measured on; one that does not tell its inputs goes by its values.
+        baseline: its per-example values without ablation.
+
+    Returns:
+        A sentence if every example has the same input: nothing then varies that intervals and tests go by.
+    """
+    if isinstance(benchmark, Keyed):
+        same, what = len(set(benchmark.input_keys)) == 1, "have the same input"
+    else:
+        same, what = bool((baseline == baseline[:1]).all()), "came out the same without ablation"
+    if not same or len(baseline) < 2:
+        return ()
+    return (
+        f"All {len(baseline)} examples of {benchmark.name} {what}. They tell as much as one, but are counted "
+        f"as {len(baseline)}: do not believe intervals, p- and q-values.",
     )
 
 

@@ -174,6 +174,13 @@ def _swept(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Plan
 
 
 def _heads(lens: Lens, benchmark: Benchmark, plan: Plan) -> tuple[Head, ...]:
+    has = lens.anatomy.stacks
+    if not set(has) & set(benchmark.stacks):
+        raise InputError(
+            f"{benchmark.name} runs heads of the stack {' or '.join(benchmark.stacks)}, and this model has "
+            f"{' and '.join(has)} alone.",
+            "Choose another benchmark, or another model.",
+        )
     if plan.heads is None:
         return tuple(head for head in lens.anatomy.heads if head.stack in benchmark.stacks)
     chosen = lens.anatomy.select(plan.heads)

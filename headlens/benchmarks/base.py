@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -41,7 +41,10 @@ class Benchmark(Protocol):
 
     @property
     def stacks(self) -> tuple[str, ...]:
-        """The stacks of attention that it runs; heads of others cannot matter to it."""
+        """The stacks of attention that it runs; heads of others cannot matter to it.
+
+        A model that has none of them is refused.
+        """
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -83,6 +86,15 @@ class Differentiable(Benchmark, Protocol):
             Losses of some examples after another. The mean over examples of their losses is the
             benchmark's loss; smaller is better.
         """
+
+
+@runtime_checkable
+class Keyed(Benchmark, Protocol):
+    """A benchmark that tells which of its examples are the same to the model."""
+
+    @property
+    def input_keys(self) -> Sequence[Hashable]:
+        """What the model reads of each example; equal ones are equal inputs."""
 
 
 @runtime_checkable

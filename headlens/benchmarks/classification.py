@@ -117,6 +117,11 @@ class Classification:
             yield Lot(examples, examples, self._losses(group, log_p))
 
     @property
+    def input_keys(self) -> Sequence[Coded]:
+        """What the model reads of each example."""
+        return self.coded
+
+    @property
     def to_show(self) -> Sequence[Sequence[int]]:
         """Token ids of what the model reads."""
         return [one.ids for one in self.coded]

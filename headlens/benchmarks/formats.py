@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         place = f"{path}, line {number}"
         try:
-            values = parse_json(line)
+            values = parse_json(line, partial(_once, place))
         except ValueError as error:
             what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
             where = f" at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
@@ -128,6 +129,18 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 f"{place}: expected a JSON object, found {line.strip()[:40]}.", "Write one object a line."
             )
         yield place, values
+
+
+def _once(place: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The dict of an object's names and values, each name there once."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(
+            f"{place}: expected one field {twice[:40]!r}, found {names.count(twice)}.", "Correct the line."
+        )
+    return made
 
 
 def _cell(place: str, values: dict[str, Any], name: str, whole: bool) -> str:

@@ -137,6 +137,11 @@ class Harness:
         """
         self._answered(lens, 1)
 
+    @property
+    def input_keys(self) -> Sequence[str]:
+        """What is asked of the model in each document."""
+        return [str([request.args for request in document.requests]) for document in self.documents]
+
     def take(self, examples: Sequence[int]) -> Harness:
         """See `Benchmark.take`; few-shot examples stay those that were drawn."""
         documents = [self.documents[example] for example in examples]

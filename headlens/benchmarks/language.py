@@ -17,7 +17,7 @@ from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Ratio
 from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import Predicted, predict, tokens_at_once
-from headlens.benchmarks.windows import windows
+from headlens.benchmarks.windows import Window, windows
 from headlens.errors import InputError
 from headlens.lens import Lens
 from headlens.regular import file_sha256, from_home
@@ -34,23 +34,6 @@ _MASKED = (
     Ratio("masked-loss", "loss per masked token (nats)", False, 0, 1),
     Ratio("masked-accuracy", "masked-token accuracy", True, 2, 1),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One input of the model and what it has to predict.
-
-    Args:
-        example: the example that it belongs to.
-        ids: token ids that the model reads.
-        places: positions of the logits that are scored.
-        gold: the token that each of them should predict.
-    """
-
-    example: int
-    ids: tuple[int, ...]
-    places: tuple[int, ...]
-    gold: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +162,14 @@ class Language:
         weight = self.facts["examples"] / self.facts["scored_tokens"]
         for batch, found in self._predicted(lens):
             yield Lot(_owners(batch), _owners(batch, scored=True), found.loss * weight)
+
+    @property
+    def input_keys(self) -> Sequence[tuple[tuple[int, ...], ...]]:
+        """The texts of each example, with what is masked put back."""
+        made: list[tuple[tuple[int, ...], ...]] = [()] * self.facts["examples"]
+        for one in self.windows:
+            made[one.example] += (one.ids if self.causal else one.unmasked,)
+        return made
 
     @property
     def to_show(self) -> Sequence[Sequence[int]]:

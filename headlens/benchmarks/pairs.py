@@ -139,6 +139,11 @@ class Pairs:
             yield Lot(rows // 2, owners // 2, loss * sign.to(loss))
 
     @property
+    def input_keys(self) -> Sequence[tuple[Sentence, Sentence]]:
+        """The two sentences of each pair."""
+        return list(zip(self.sentences[::2], self.sentences[1::2], strict=True))
+
+    @property
     def to_show(self) -> Sequence[Sequence[int]]:
         """Token ids of what the model reads."""
         return [sentence.ids for sentence in self.sentences]

@@ -45,6 +45,7 @@ class Probe:
         linear: the classifier.
         stacks: stacks of attention that are run.
         facts: what `run.json` says about it.
+        shared: whether each text of TEST stands in TRAIN, too.
         options: how it is run.
     """
 
@@ -55,6 +56,7 @@ class Probe:
     linear: Linear
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
+    shared: Sequence[bool]
     options: Options = field(default_factory=Options)
     metrics: ClassVar[tuple[Metric, ...]] = (Accuracy(2), MacroF1(0, 1))
 
@@ -72,11 +74,12 @@ class Probe:
             The benchmark.
 
         Raises:
-            InputError: a file is unfit, or TEST has a label that TRAIN lacks.
+            InputError: a file is unfit, both are the same, or TEST has a label that TRAIN lacks.
         """
         need_sklearn()
         train_path, test_path = _paths(target)
         train, test = (read_labelled(path, options.columns) for path in (train_path, test_path))
+        hashes = _hashes(train_path, test_path)
         labels = sorted({example.label for example in train})
         if len(labels) < 2:
             raise InputError(
@@ -94,8 +97,8 @@ class Probe:
         facts = {
             "kind": "probe",
             "path": f"{train_path},{test_path}",
-            "sha256": file_sha256([test_path]),
-            "train_sha256": file_sha256([train_path]),
+            "sha256": hashes[1],
+            "train_sha256": hashes[0],
             "examples": len(test),
             "example": "text" if len(test[0].texts) == 1 else "pair of texts",
             "tokens": sum(map(len, ids)),
@@ -105,7 +108,9 @@ class Probe:
         }
         encoder = ("encoder",) if lens.model.config.is_encoder_decoder else lens.anatomy.stacks
         name = f"probe:{train_path.name},{test_path.name}"
-        return cls(name, ids, gold, labels, linear, encoder, facts, options)
+        known = {example.texts for example in train}
+        shared = [example.texts in known for example in test]
+        return cls(name, ids, gold, labels, linear, encoder, facts, shared, options)
 
     def measure(self, lens: Lens) -> Array:
         """Embed every text of TEST and classify it.
@@ -143,6 +148,11 @@ class Probe:
             yield Lot(examples, examples, loss)
 
     @property
+    def input_keys(self) -> Sequence[tuple[int, ...]]:
+        """What the model reads of each example."""
+        return self.ids
+
+    @property
     def to_show(self) -> Sequence[Sequence[int]]:
         """Token ids of what the model reads."""
         return self.ids
@@ -151,7 +161,9 @@ class Probe:
         """See `Benchmark.take`; the classifier stays."""
         ids = [self.ids[example] for example in examples]
         facts = {**self.facts, "examples": len(ids), "tokens": sum(map(len, ids))}
-        return replace(self, ids=ids, gold=[self.gold[example] for example in examples], facts=facts)
+        gold = [self.gold[example] for example in examples]
+        shared = [self.shared[example] for example in examples]
+        return replace(self, ids=ids, gold=gold, shared=shared, facts=facts)
 
     def warn(self, baseline: Array) -> tuple[str, ...]:
         """Say what looks wrong about the model without ablation.
@@ -160,9 +172,18 @@ class Probe:
             baseline: per-example values without ablation.
 
         Returns:
-            A sentence if the accuracy is below one over the number of labels.
+            A sentence if the accuracy is below one over the number of labels, and one if texts of TEST stand
+            in TRAIN.
         """
-        return below_chance(self.name, self.metrics[0].value(baseline), len(self.labels))
+        low = below_chance(self.name, self.metrics[0].value(baseline), len(self.labels))
+        if not any(self.shared):
+            return low
+        return (
+            *low,
+            f"The training file of {self.name} holds the texts of {sum(self.shared)} of the "
+            f"{len(self.shared)} examples, too: the classifier was fitted on them, and its accuracy says "
+            "less about new texts.",
+        )
 
 
 def _paths(target: str) -> tuple[Path, Path]:
@@ -174,6 +195,17 @@ def _paths(target: str) -> tuple[Path, Path]:
         )
     train, test = (from_home(part) for part in parts)
     return train, test
+
+
+def _hashes(train: Path, test: Path) -> list[str]:
+    """Hashes of both files, which must not be the same."""
+    made = [file_sha256([path]) for path in (train, test)]
+    if made[0] == made[1]:
+        raise InputError(
+            f"Expected two files that differ, found the same examples in {train} and {test}.",
+            "Name others for one of them: a classifier is not tested on what it was fitted on.",
+        )
+    return made
 
 
 def _numbered(examples: Sequence[Labelled], labels: Sequence[str], train: Path) -> list[int]:

@@ -17,6 +17,7 @@ from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, nee
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.tables import Row, read_rows
+from headlens.decimals import decimal
 from headlens.errors import InputError
 from headlens.lens import Lens
 from headlens.regular import file_sha256, from_home
@@ -159,6 +160,11 @@ class Similarity:
         )
 
     @property
+    def input_keys(self) -> Sequence[tuple[int, int]]:
+        """Which two texts each pair has."""
+        return self.pairs
+
+    @property
     def to_show(self) -> Sequence[Sequence[int]]:
         """Token ids of what the model reads."""
         return self.ids
@@ -192,11 +198,8 @@ def _texts(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _score(row: Row) -> float:
-    try:
-        score = float(row.cells[2])
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
+    score = decimal(row.cells[2])
+    if math.isnan(score):
         raise InputError(
             f"{row.place}: expected a number in the column score, found {row.cells[2]!r}.",
             "Correct the line, or choose the columns with --columns.",

@@ -77,7 +77,7 @@ def pick(
         The rows, with as many cells as the choice has names.
 
     Raises:
-        InputError: a column is lacking, or a row is too short.
+        InputError: a column is lacking or there twice, or a row is too short.
     """
     header = [cell.strip() for cell in lines[0][1]] if lines else []
     names = wanted(choices, columns, header)
@@ -86,6 +86,12 @@ def pick(
     else:
         if any(name not in header for name in names):
             raise _lacking(path, header, [names] if columns else choices)
+        twice = next((name for name in names if header.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(
+                f"{path}, line {lines[0][0]}: expected one column {twice}, found {header.count(twice)}.",
+                "Rename the others, or choose others with --columns.",
+            )
         places = [header.index(name) for name in names]
         lines = lines[1:]
     rows = []

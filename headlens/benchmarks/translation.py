@@ -192,6 +192,11 @@ class Translation:
         for _, lot in run_batches(lens, lengths, work, self.options.batch_size, tokens_at_once(lens)):
             yield lot
 
+    @property
+    def input_keys(self) -> Sequence[tuple[int, ...]]:
+        """What the encoder reads of each text."""
+        return [pair.source for pair in self.pairs]
+
     def take(self, examples: Sequence[int]) -> Translation:
         """See `Benchmark.take`."""
         pairs = [self.pairs[example] for example in examples]

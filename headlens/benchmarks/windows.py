@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One input of the model and what it has to predict.
+
+    Args:
+        example: the example that it belongs to.
+        ids: token ids that the model reads.
+        places: positions of the logits that are scored.
+        gold: the token that each of them should predict.
+    """
+
+    example: int
+    ids: tuple[int, ...]
+    places: tuple[int, ...]
+    gold: tuple[int, ...]
+
+    @property
+    def unmasked(self) -> tuple[int, ...]:
+        """Its ids with the masked tokens put back, for a masked model."""
+        gold = dict(zip(self.places, self.gold, strict=True))
+        return tuple(gold.get(place, token) for place, token in enumerate(self.ids))
 
 
 def windows(text: str, tokenizer: Any, limit: int) -> list[str]:

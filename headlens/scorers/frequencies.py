@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headlens.decimals import decimal
 from headlens.errors import InputError
 from headlens.text.corpus import Corpus, Word
 from headlens.text.lines import numbered_lines
@@ -58,11 +59,8 @@ def read_frequencies(path: Path) -> dict[str, float]:
     """
     frequency: dict[str, float] = {}
     for number, row in table_rows(path, "frequencies"):
-        try:
-            word, count = row[0].lower(), float(row[1])
-        except (IndexError, ValueError):
-            word, count = "", math.nan
-        if len(row) != 2 or not word.strip() or not 0 <= count < math.inf:
+        word, count = row[0].lower(), decimal(row[1].strip()) if len(row) == 2 else math.nan
+        if not word.strip() or not count >= 0:  # NaN is no number
             raise InputError(
                 f"{path}, line {number}: expected a word, a tab and a number from 0, "
                 f"found {chr(9).join(row)!r}.",

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headlens.decimals import decimal
 from headlens.text.hub_columns import Columns
 
 NO_HEAD = (None, "", "_", "None")  # what stands for the head of what is no word
@@ -59,10 +60,10 @@ def _line(
 def _head(columns: Columns, number: int, head: Any) -> str:
     if head in NO_HEAD:
         return "_"
-    try:
-        return str(int(head))
-    except ValueError:
-        raise columns.wrong(number, "head", "whole numbers", head) from None
+    value = decimal(str(head))
+    if not value.is_integer():
+        raise columns.wrong(number, "head", "whole numbers", head)
+    return str(int(value))
 
 
 def _comments(columns: Columns, row: Mapping[str, Any]) -> Iterator[str]:

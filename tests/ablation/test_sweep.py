@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from families import build
 from headlens.ablation.conditions import SWEEPS
 from headlens.ablation.importance import ranked
 from headlens.ablation.modes import MODES
+from headlens.ablation.result import same_input
 from headlens.ablation.sweep import Plan, open_for, run_sweep, sweep
 from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
@@ -133,6 +135,50 @@ def test_ablations_that_change_nothing_are_reported(tmp_path):
     assert found.notes[-1].endswith(
         "Either these heads do nothing, or the model does not take the ablation: if taking out whole layers "
         "(--sweep layer) changes nothing either, believe none of these numbers."
+    )
+
+
+def same_inputs(folder):
+    """Files of examples that differ in nothing the model reads, by kind and family."""
+    texts = {
+        "s.txt": "w5 w6 w7\n" * 400,
+        "p.jsonl": '{"sentence_good": "w5 w6", "sentence_bad": "w6 w5"}\n' * 12,
+        "s.tsv": "text_a\ttext_b\tscore\n" + "".join(f"w5\tw6\t{i}\n" for i in range(12)),
+        "train.csv": "text,label\n" + "w5 w7,a\nw8 w6,b\n" * 6,
+        "test.csv": "text,label\n" + "w5 w6,a\nw5 w6,b\n" * 6,
+        "t.tsv": "source\treference\n" + "".join(f"w5 w6\tw{i}\n" for i in range(12)),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    probe = f"probe:{folder / 'train.csv'},{folder / 'test.csv'}"
+    return {
+        "gpt2": [f"language:{folder / 's.txt'}", f"pairs:{folder / 'p.jsonl'}", probe],
+        "bert": [f"language:{folder / 's.txt'}", f"similarity:{folder / 's.tsv'}"],
+        "bart": [f"translation:{folder / 't.tsv'}"],
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Without ablation")
+@pytest.mark.parametrize("family", ["gpt2", "bert", "bart"])
+def test_examples_that_are_all_the_same_are_noticed(tmp_path, family):
+    """Twelve times one example has no spread: its interval is a point, and means nothing."""
+    lens = lens_of(family)
+    for spec in same_inputs(tmp_path)[family]:
+        benchmark = open_benchmark(spec, lens, Options(max_length=30))
+        benchmark = benchmark.take(range(10))  # the last window may be shorter
+        message = f"All 10 examples of {benchmark.name} have the same input. They tell as much as one"
+        with pytest.warns(UserWarning, match=message):
+            found = sweep(lens, benchmark, heads=lens.anatomy.heads[:1])
+        assert sum(message in note for note in found.notes) == 1
+
+
+def test_a_benchmark_that_does_not_tell_its_inputs_goes_by_its_values():
+    made = SimpleNamespace(name="own:x")
+    assert same_input(made, np.array([[1.0, 0], [1, 0], [1, 1]])) == ()
+    assert same_input(made, np.ones((1, 2))) == ()
+    assert same_input(made, np.ones((3, 2))) == (
+        "All 3 examples of own:x came out the same without ablation. They tell as much as one, but are "
+        "counted as 3: do not believe intervals, p- and q-values.",
     )
 
 

@@ -313,3 +313,13 @@ def test_an_accuracy_below_chance_is_told(tmp_path):
         "Without ablation the accuracy of classification:c.csv is 0.000, below the 0.333 of a guess among 3 "
         "labels: check that the model and the file mean the same by each label."
     )
+
+
+def test_equal_texts_are_equal_inputs_whatever_their_labels(tmp_path):
+    rows = [("w5", "w6", NAMES[i % 3]) for i in range(12)]
+    lens = classifier()
+    assert len(set(open_benchmark(write(tmp_path / "a.csv", rows), lens).input_keys)) == 1
+    rows[4] = ("w6", "w5", NAMES[0])
+    keys = open_benchmark(write(tmp_path / "a.csv", rows), lens).input_keys
+    assert len(keys) == 12
+    assert [place for place, key in enumerate(keys) if key != keys[0]] == [4]

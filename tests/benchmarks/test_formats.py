@@ -103,6 +103,7 @@ CHOOSE = " Correct the line, or choose others with --columns."
     ("line", "message"),
     [
         ('{"a": 1', "expected a JSON object, found no JSON: Expecting ',' delimiter at character 8."),
+        ('{"text": "w", "label": 1, "text": "v"}', "expected one field 'text', found 2. Correct the line."),
         ("[1, 2]", "expected a JSON object, found [1, 2]."),
         ('{"text": "w"}', "expected a field label, found text." + CHOOSE),
         ("{}", "expected a field text, found none." + CHOOSE),
@@ -126,6 +127,22 @@ def test_bad_json_is_told_with_its_line(tmp_path, line, message):
     path.write_text('{"text": "w", "label": "x"}\n\n' + line)
     end = " Write one object a line." if "JSON" in message else ""
     assert refused(path) == f"{path}, line 3: {message}{end}"
+
+
+@pytest.mark.parametrize(("name", "mark"), [("t.csv", ","), ("t.tsv", "\t")])
+def test_a_column_that_is_there_twice_is_refused(tmp_path, name, mark):
+    """Only where it is wanted: two columns of remarks harm nobody."""
+    path = tmp_path / name
+    lines = ["", mark.join(["text", " label", "note", "label", "note"]), mark.join("vwxyz")]
+    path.write_text("\n".join(lines))
+    remedy = "Rename the others, or choose others with --columns."
+    assert refused(path) == f"{path}, line 2: expected one column label, found 2. {remedy}"
+    assert read(path, ("0", "3")) == [
+        (f"{path}, line 2", ("text", "label")),
+        (f"{path}, line 3", ("v", "y")),
+    ]
+    path.write_text("\n".join([lines[1].replace("label", "more", 1), lines[2]]))
+    assert read(path) == [(f"{path}, line 2", ("v", "y"))]
 
 
 def test_json_fields_are_chosen_by_name(tmp_path):

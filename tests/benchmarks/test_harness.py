@@ -169,6 +169,9 @@ def test_some_examples_of_a_benchmark(tmp_path):
         assert some.facts == {**benchmark.facts, "examples": len(chosen)}
     prompts = [benchmark.documents[i].requests[0].args for i in (3, 1)]
     assert [document.requests[0].args for document in benchmark.take([3, 1]).documents] == prompts
+    keys = benchmark.input_keys
+    assert len(set(keys)) == len(keys) == 26
+    assert list(benchmark.take([3, 1, 3]).input_keys) == [keys[3], keys[1], keys[3]]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])

@@ -167,6 +167,28 @@ def test_unfit_files_are_refused(tmp_path):
     )
 
 
+def test_a_test_of_what_was_learned_is_refused_or_noticed(tmp_path):
+    """The same file under two names, too; of texts that both files have the run says how many."""
+    lens = lens_of("bert")
+    train, test = examples(30, 0), examples(12, 50)
+    spec = write(tmp_path, train, train)
+    for target in (spec, f"probe:{tmp_path / 'train.csv'},{tmp_path / 'train.csv'}"):
+        with pytest.raises(InputError, match="Expected two files that differ, found the same examples in"):
+            open_benchmark(target, lens)
+    test[3], test[7] = train[0], (train[4][0], train[5][1])  # one of them with another label
+    benchmark = open_benchmark(write(tmp_path, train, test), lens)
+    right = np.ones((12, 4))
+    assert benchmark.warn(right) == (
+        "The training file of probe:train.csv,test.csv holds the texts of 2 of the 12 examples, too: the "
+        "classifier was fitted on them, and its accuracy says less about new texts.",
+    )
+    assert "of 1 of the 3 examples" in benchmark.take([1, 7, 2]).warn(right[:3])[0]
+    assert benchmark.take([1, 2]).warn(right[:2]) == ()
+    with pytest.warns(UserWarning, match="holds the texts of 2 of the 12 examples"):
+        found = headlens.sweep(lens, benchmark, heads="0.0")
+    assert any("2 of the 12 examples" in note for note in found.notes)
+
+
 def test_without_scikit_learn_the_remedy_is_told(monkeypatch):
     monkeypatch.setattr(linear, "find_spec", lambda name: None)
     with pytest.raises(InputError) as caught:

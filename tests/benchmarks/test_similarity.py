@@ -84,17 +84,17 @@ def rows(*changes: tuple[int, str]) -> str:
     return "\n".join(lines)
 
 
+ODD_NUMBERS = ("good", "nan", "1,5", "1_0", "\u0663", "1e999", "inf", "0x1", "1 0", "--1", "\uff11", "")
+
 FAULTS = {
-    "no score": (
-        rows((4, "w1\tw2\tgood")),
-        "{path}, line 5: expected a number in the column score, found 'good'. Correct the line, or choose "
-        "the columns with --columns.",
-    ),
-    "nan": (
-        rows((4, "w1\tw2\tnan")),
-        "{path}, line 5: expected a number in the column score, found 'nan'. Correct the line, or choose the "
-        "columns with --columns.",
-    ),
+    **{
+        f"score {number!r}": (
+            rows((4, f"w1\tw2\t{number}")),
+            f"{{path}}, line 5: expected a number in the column score, found {number!r}. Correct the line, "
+            "or choose the columns with --columns.",
+        )
+        for number in ODD_NUMBERS
+    },
     "empty": (rows((2, "w5\t \t3")), "{path}, line 3: expected a text in the column text_b, found nothing."),
     "short": (
         rows((3, "w5\tw6")),

@@ -193,6 +193,8 @@ def test_columns_are_of_datasets(tmp_path):
          "row 2: expected 2 entries, one for each word, in the column head, found '1'."),
         ({"tokens": ["a"], "head": ["x"], "deprel": ["root"]},
          "row 2: expected whole numbers in the column head, found 'x'."),
+        ({"tokens": ["a"], "head": ["0_0"], "deprel": ["root"]},
+         "row 2: expected whole numbers in the column head, found '0_0'."),
         ({"tokens": ["a", "b"], "head": ["0", "7"], "deprel": ["root", "x"]},
          "row 2: expected a head from 0 to 2 as the sentence has a tree, found 7."),
         ({"tokens": ["a", "b"], "head": ["2", "1"], "deprel": ["x", "x"]},
