@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headlens.regular import file_sha256, load_json
+from headlens.regular import file_sha256, load_json, open_regular
 
 CHANGED = "it is not as headlens wrote it: its checksum is another"
 _MARK = b"\nsha256 "
@@ -87,22 +88,28 @@ def load_record(path: Path) -> Any:
     return found
 
 
-def check_table(path: Path, content: bytes) -> None:
-    """Refuse a table that is not as its run left it.
+def read_checked(path: Path) -> io.BytesIO:
+    """Read a table, and refuse one that is not as its run left it.
 
     Args:
         path: where it is; a run.json beside it may have its checksum.
-        content: what it holds.
+
+    Returns:
+        What it holds.
 
     Raises:
+        OSError: it cannot be read.
         ValueError: it is another than the run wrote.
     """
+    with open_regular(path) as file:
+        content = file.read()
     try:
         known = load_json(path.with_name("run.json"))["tables"][path.name]
     except (OSError, ValueError, LookupError, TypeError):  # nothing is known of it
-        return
+        return io.BytesIO(content)
     if hashlib.sha256(content).hexdigest() != known:
         raise ValueError(CHANGED)
+    return io.BytesIO(content)
 
 
 def is_whole(out: Path) -> bool:

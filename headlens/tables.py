@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import tempfile
@@ -13,9 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headlens.checksums import check_table
+from headlens.checksums import read_checked
 from headlens.errors import InputError, RunError
-from headlens.regular import open_regular
 
 _HEAD = ["stack", "layer", "head"]
 _PROOF = ["ci_low", "ci_high", "p_value", "q_value", "n"]
@@ -124,13 +122,8 @@ def read_csv(path: Path, columns: Sequence[str], text: Collection[str]) -> pd.Da
         LookupError: it lacks the column that this names.
         ValueError: it is no table, a number is none, or it is not as its run left it.
     """
-    with open_regular(path) as file:
-        content = file.read()
-    check_table(path, content)
-    kinds = dict.fromkeys(text, str)
-    table = pd.read_csv(
-        io.BytesIO(content), dtype=kinds, keep_default_na=False, na_values=[""], low_memory=False
-    )
+    content, kinds = read_checked(path), dict.fromkeys(text, str)
+    table = pd.read_csv(content, dtype=kinds, keep_default_na=False, na_values=[""], low_memory=False)
     for name in columns:
         if name not in table:
             raise LookupError(name)

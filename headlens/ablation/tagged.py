@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pandas as pd
 
-from headlens.checksums import check_table
+from headlens.checksums import CHANGED, read_checked
 from headlens.errors import RunError
 from headlens.heads import Head
 from headlens.lens import Lens
-from headlens.regular import file_sha256, load_json, open_regular
+from headlens.regular import file_sha256, load_json
 from headlens.tables import TAGS
 
 _KINDS: dict[str, type] = {"stack": str, "layer": int, "head": int, "tags": str, "evidence": str}
@@ -68,9 +67,10 @@ def tags_sha256(run: Path) -> str:
 
 
 def _unreadable(run: Path, error: Exception) -> RunError:
+    why = CHANGED if str(error) == CHANGED else type(error).__name__
     return RunError(
         f"Expected a finished run of headlens classify in {run}, but {run / 'tags.csv'} cannot be read "
-        f"({type(error).__name__}).",
+        f"({why}).",
         "Name the directory that headlens classify wrote, with --from.",
     )
 
@@ -78,10 +78,7 @@ def _unreadable(run: Path, error: Exception) -> RunError:
 def _read(run: Path) -> pd.DataFrame:
     path = run / "tags.csv"
     try:
-        with open_regular(path) as file:
-            content = file.read()
-        check_table(path, content)
-        table = pd.read_csv(io.BytesIO(content), keep_default_na=False, dtype=_KINDS)
+        table = pd.read_csv(read_checked(path), keep_default_na=False, dtype=_KINDS)
     except (OSError, ValueError, OverflowError) as error:
         raise _unreadable(run, error) from error
     if list(table.columns) != TAGS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.checksums import check_table, load_record
+from headlens.checksums import load_record, read_checked
 from headlens.errors import InputError
-from headlens.regular import is_there, open_regular
+from headlens.regular import is_there
 
 TAKES: Mapping[str, Callable[[pd.Series, float], float]] = {
     "only": lambda values, _: float(values.iloc[0]) if len(values) else math.nan,
@@ -129,11 +128,8 @@ def _read(path: Path, numbers: Sequence[str], what: str) -> Any:
     try:
         if path.suffix == ".json":
             return load_record(path)
-        with open_regular(path) as file:
-            content = file.read()
-        check_table(path, content)
         blank = {name: [""] for name in numbers}
-        return pd.read_csv(io.BytesIO(content), keep_default_na=False, na_values=blank)
+        return pd.read_csv(read_checked(path), keep_default_na=False, na_values=blank)
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise InputError(
             f"The published figure {what!r}: {path} cannot be read: {error}.", "Make the run again."
