@@ -7,11 +7,10 @@ from contextlib import contextmanager
 
 import torch
 
-from headlens.block import Block
 from headlens.errors import ModelError, NotNumbersError
-from headlens.heads import Head, Site
+from headlens.heads import Head
 from headlens.lens import Lens
-from headlens.numeric import REMEDY, broken_parameter, check_numbers
+from headlens.numeric import REMEDY, broken_parameter, check_block
 from headlens.offloaded import named_weights
 
 
@@ -57,10 +56,7 @@ def find_source(lens: Lens, again: Callable[[], object]) -> None:
     if broken := broken_parameter(weights):
         raise ModelError(f"The model's weight {broken} holds NaN or an infinite number.", REMEDY)
 
-    def see(site: Site, block: Block) -> None:
-        check_numbers(site, block.pattern, block.visible.any(-1)[:, 0].expand(len(block.pattern), -1))
-
-    with torch.no_grad(), lens.observe(see):
+    with torch.no_grad(), lens.observe(check_block):
         again()
 
 

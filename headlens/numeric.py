@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from headlens.block import Block
 from headlens.devices import Carrier
 from headlens.errors import NotNumbersError
 from headlens.heads import Head, Site
@@ -35,6 +36,21 @@ def check_numbers(
     carrier.bring(broken.any(-1).any(0), lambda heads: _refuse(site, heads))
     if waits:
         carrier.arrive()
+
+
+def check_block(site: Site, block: Block, carrier: Carrier | None = None) -> None:
+    """Refuse a block of patterns that are not numbers, where a query sees any key.
+
+    Args:
+        site: where it was seen.
+        block: the block.
+        carrier: as in `check_numbers`.
+
+    Raises:
+        NotNumbersError: some weight is none; it names the first head with one.
+    """
+    rows = block.visible.any(-1)[:, 0].expand(len(block.pattern), -1)  # [input, query]
+    check_numbers(site, block.pattern, rows, carrier)
 
 
 def _refuse(site: Site, heads: Tensor) -> None:

@@ -16,7 +16,7 @@ from headlens.devices import Carrier, exact
 from headlens.heads import Head, Site
 from headlens.lens import Lens
 from headlens.limits import takes_positions
-from headlens.numeric import check_numbers
+from headlens.numeric import check_block
 from headlens.passes import Reading, pad_id
 from headlens.redundancy.likeness.cka import linear_cka
 from headlens.redundancy.likeness.divergence import add_pairs, mean_divergence
@@ -97,8 +97,7 @@ def _show(lens: Lens, batch: Batch, seen: Patterns, sample: Sample, block_size: 
         inputs["decoder_input_ids"] = torch.full((len(batch.items), 1), start_id(lens.model))
 
     def see(site: Site, block: Block) -> None:
-        counted = block.visible.any(-1)[:, 0].expand(len(block.pattern), -1)
-        check_numbers(site, block.pattern, counted, carrier)
+        check_block(site, block, carrier)
         seen.see(site, block)
 
     def note(site: Site, output: Tensor) -> Tensor:
