@@ -27,7 +27,7 @@ def weights(subject: Subject) -> Outcome:
     broken = broken_parameter(lens.model.named_parameters())
     if broken:
         return Outcome(False, f"the weight {broken} holds NaN or an infinite number")
-    n = sum(1 for _ in lens.model.parameters()) - len(lens.missing)
+    n = sum(name not in lens.missing for name, _ in lens.model.named_parameters())
     where = "are numbers" if lens.source is None else "are there, and numbers"
     return Outcome(True, f"all {n} weights {where}{_made_up(lens.missing)}{_unused(lens.unused)}", 0, 0)
 
