@@ -173,7 +173,7 @@ def _check_once(values: Sequence[Any], what: str) -> None:
 
 
 def _check_order(sections: Sequence[Section], path: Path) -> None:
-    """Refuse a section that reads what no section before it writes, or what is not there."""
+    """Refuse a section that reads one that is not run before it."""
     names = [section.name for section in sections]
     for number, section in enumerate(sections):
         for option, value in section.options.items():
@@ -181,8 +181,8 @@ def _check_order(sections: Sequence[Section], path: Path) -> None:
             for one in value if isinstance(value, list) else [value]:
                 if one in names[number:] and isinstance(kind.type, click.Path) and kind.name != "out":
                     raise InputError(
-                        f"[{section.name}] of {path.name} reads {one!r}, which is not run before it.",
-                        f"Write [{one}] above [{section.name}], or give the directory of a run.",
+                        f"[{section.command}] of {path.name} reads {one!r}, which is not run before it.",
+                        f"Move the section {one!r} above it.",
                     )
 
 
@@ -191,7 +191,7 @@ def _check_seeds(sections: Sequence[Section], seeds: Sequence[int], path: Path) 
     for section in sections:
         if len(seeds) > 1 and "--seed" in section.options:
             raise InputError(
-                f"[{section.name}] of {path.name} has a seed, and the file has the seeds {seeds}.",
+                f"[{section.command}] of {path.name} has a seed, and the file has the seeds {seeds}.",
                 "Leave one of the two out.",
             )
 

@@ -131,7 +131,7 @@ MODEL = '[model]\nname = "minilm"\n'
         ),
         (
             MODEL + '[prune]\nfrom = "ablate"\n[ablate]\n',
-            r"\[prune\] of x.toml reads 'ablate', which is not run before it. Write \[ablate\] above",
+            r"\[prune\] of x.toml reads 'ablate', which is not run before it. Move the section",
         ),
         (GOOD.replace("value = 1", "value = nan"), "has value = nan. Write a number that is finite"),
         ("classify = 3\n" + MODEL, r"x.toml has classify = 3. Write a section \[classify\]"),
