@@ -8,11 +8,10 @@ import time
 import pytest
 
 import headlens
-from families import build
 from headlens import runs
 from headlens.ablation.sweep import sweep
 from headlens.locking import locked
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from toytext import store_bert, toy_pairs, write_pairs
 
 
 @pytest.fixture
@@ -29,8 +28,7 @@ def test_wall_time_is_not_negative(backwards):
 
 
 def test_a_sweep_and_its_going_on(tmp_path, backwards):
-    build("bert").bert.save_pretrained(tmp_path / "model")
-    toy_tokenizer().save_pretrained(tmp_path / "model")
+    store_bert(tmp_path / "model")
     lens, spec = headlens.load(str(tmp_path / "model")), f"similarity:{tmp_path / 'p.tsv'}"
     write_pairs(tmp_path / "p.tsv", toy_pairs())
     out = tmp_path / "run"

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anything
-from families import build
 from headlens import runs
 from headlens.ablation.units import Units
 from headlens.cli import main
@@ -21,7 +20,7 @@ from headlens.places import file_name, inner_folder
 from headlens.redundancy.pruning.saving import staged
 from headlens.report.figures import InchFigure, save_drawn
 from headlens.tables import write_bytes, write_text
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from toytext import store_bert, toy_pairs, write_pairs
 
 
 @pytest.fixture
@@ -166,8 +165,7 @@ def test_units_of_hostile_names_stay_inside(tmp_path):
 
 def test_a_sweep_goes_on_after_hostile_tags(tmp_path):
     """Twice the same command: what was measured under any name is found again."""
-    build("bert").bert.save_pretrained(tmp_path / "model")
-    toy_tokenizer().save_pretrained(tmp_path / "model")
+    store_bert(tmp_path / "model")
     spec = write_pairs(tmp_path / "p.tsv", toy_pairs())
     (tmp_path / "c").mkdir()
     lines = ["stack,layer,head,tags,evidence"]

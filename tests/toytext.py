@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from families import VOCAB
+from families import VOCAB, build
 
 
 def toy_tokenizer(
@@ -61,3 +61,9 @@ def write_lines(path: Path, n_lines: int = 14) -> str:
     lines = [toy_text(2 + i % 6, i) + "\n" * (i % 4 == 0) for i in range(n_lines)]
     path.write_text("\n".join(lines), encoding="utf-8")
     return f"language:{path}"
+
+
+def store_bert(place):
+    """A small random BERT without language-model head, with its tokenizer, on disk."""
+    build("bert").bert.save_pretrained(place)
+    toy_tokenizer().save_pretrained(place)

@@ -12,10 +12,9 @@ import time
 import pytest
 
 import headlens
-from families import build
 from headlens.ablation.sweep import sweep
 from headlens.errors import RunError
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from toytext import store_bert, toy_pairs, write_pairs
 
 RUNS = {  # with how many files on disk each run is killed: while importance is estimated, and later
     "each": (["--mode", "mean", "--order", "gradient,shapley", "--permutations", "2"], (4, 24)),
@@ -30,8 +29,7 @@ FILES = ("ablation.csv", "importance.csv")
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("resume")
-    build("bert").bert.save_pretrained(place / "model")
-    toy_tokenizer().save_pretrained(place / "model")
+    store_bert(place / "model")
     write_pairs(place / "p.tsv", toy_pairs())
     return place
 

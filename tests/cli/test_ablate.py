@@ -8,10 +8,9 @@ import pytest
 from click.testing import CliRunner
 from transformers import BertModel
 
-from families import build
 from headlens.cli import main
 from headlens.tables import ABLATION, IMPORTANCE
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from toytext import store_bert, toy_pairs, write_pairs
 
 FILES = ["ablation.csv", "examples.json", "figures", "importance.csv", "report.html", "run.json", "units"]
 
@@ -20,8 +19,7 @@ FILES = ["ablation.csv", "examples.json", "figures", "importance.csv", "report.h
 def model(tmp_path_factory):
     """A small random BERT without language-model head, on disk."""
     place = tmp_path_factory.mktemp("model")
-    build("bert").bert.save_pretrained(place)
-    toy_tokenizer().save_pretrained(place)
+    store_bert(place)
     return str(place)
 
 

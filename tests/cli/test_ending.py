@@ -12,12 +12,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from families import build
 from headlens.benchmarks.similarity import Similarity
 from headlens.cli import ending, main
 from headlens.lens import Lens
 from headlens.shortage import is_out_of_memory
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from toytext import store_bert, toy_pairs, write_pairs
 
 GOES_ON = " What was finished is kept: type the same again, and it goes on."
 WORDS = "w5 w6 w7 w8\n" * 8
@@ -26,8 +25,7 @@ WORDS = "w5 w6 w7 w8\n" * 8
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("ending")
-    build("bert").bert.save_pretrained(place / "model")
-    toy_tokenizer().save_pretrained(place / "model")
+    store_bert(place / "model")
     write_pairs(place / "p.tsv", toy_pairs())
     (place / "text.txt").write_text(WORDS)
     (place / "x.toml").write_text(

@@ -4,10 +4,9 @@ import pytest
 from click.testing import CliRunner
 
 import finishedruns
-from families import build
 from headlens.ablation.best import BEST
 from headlens.cli import main
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from toytext import store_bert, toy_pairs, write_pairs
 
 
 @pytest.fixture
@@ -79,8 +78,7 @@ def test_help_shows_how():
 
 
 def test_a_real_sweep_is_told_from_its_directory(tmp_path):
-    build("bert").bert.save_pretrained(tmp_path / "model")
-    toy_tokenizer().save_pretrained(tmp_path / "model")
+    store_bert(tmp_path / "model")
     pairs = write_pairs(tmp_path / "p.tsv", toy_pairs())
     out = tmp_path / "run"
     arguments = [

@@ -14,7 +14,7 @@ import headlens
 from families import build
 from headlens.cli import main
 from headlens.on_ray.engine import Ray
-from toytext import toy_pairs, toy_text, toy_tokenizer, write_pairs
+from toytext import store_bert, toy_pairs, toy_text, toy_tokenizer, write_pairs
 
 ray = pytest.importorskip("ray")
 
@@ -50,8 +50,7 @@ def killed(monkeypatch):
 def place(tmp_path_factory):
     """A small random BERT on disk, pairs and a text."""
     place = tmp_path_factory.mktemp("there")
-    build("bert").bert.save_pretrained(place / "model")
-    toy_tokenizer().save_pretrained(place / "model")
+    store_bert(place / "model")
     write_pairs(place / "pairs.tsv", toy_pairs())
     lines = [toy_text(4 + seed % 9, seed) + " ." for seed in range(120)]
     (place / "text.txt").write_text("\n\n".join(lines))

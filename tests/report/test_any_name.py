@@ -14,10 +14,9 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import anything
-from families import build
 from headlens.cli import main
 from headlens.tables import TAGS, write_csv
-from toytext import toy_tokenizer
+from toytext import store_bert
 
 NAMES = anything.words("/", most=3).filter(lambda name: len(name.encode()) < 200 and name not in (".", ".."))
 CELLS = st.lists(anything.words().map(lambda text: " ".join(text.split())), min_size=5, max_size=5)
@@ -101,8 +100,7 @@ def invoke(typed):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("names")
-    build("bert").bert.save_pretrained(place / "model")
-    toy_tokenizer().save_pretrained(place / "model")
+    store_bert(place / "model")
     (place / "harmless").mkdir()
     *outs, folder = commands(place / "harmless", *HARMLESS)
     pages = [out / "report.html" for out in outs] + [folder / "all.html", folder / "view.html"]
