@@ -18,13 +18,13 @@ from headlens.passes import Reading, run_passes
 from headlens.scorers import SCORERS
 from headlens.scorers.base import Context, Scorer
 from headlens.seq2seq import Written, run_pairs
-from headlens.tables import HeadScores
 from headlens.tags import margins_in_force, tag_table
 from headlens.tally import Tally
 from headlens.text.corpus import Corpus
 from headlens.text.hub import is_hub
 from headlens.text.inputs import Inputs
 from headlens.text.targets import read_targets
+from headlens.util.files import HeadScores
 
 NEEDS: Mapping[str, tuple[Callable[[Corpus], bool], str]] = {
     "trees": (lambda corpus: corpus.has_trees, "dependency trees"),

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
-from safetensors.torch import load_model, save_model
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from headlens.regular import is_there, load_json
+from headlens.util.files import is_there, load_json
 
 MODEL_TYPE = "headlens_compact"
 WEIGHTS = "model.safetensors"
@@ -91,7 +91,7 @@ class Compact:
             model: the model.
             out: directory.
         """
-        save_model(model, str(out / WEIGHTS), {"format": "pt"})
+        safetensors.torch.save_model(model, str(out / WEIGHTS), {"format": "pt"})
         facts = {
             "model_type": MODEL_TYPE,
             "architectures": self.config.get("architectures"),
@@ -109,7 +109,7 @@ class Compact:
             place: directory.
         """
         self.shrink(model)
-        load_model(model, str(place / WEIGHTS))
+        safetensors.torch.load_model(model, str(place / WEIGHTS))
 
 
 def read_compact(place: str | Path) -> Compact | None:

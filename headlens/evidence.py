@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from headlens.scorers.base import Rule, Scorer
-from headlens.statistics import RESAMPLES, benjamini_hochberg, ratio_effects
-from headlens.tables import SCORES, HeadScores
 from headlens.tally import Summary, Tally
+from headlens.util.files import SCORES, HeadScores
+from headlens.util.statistics import RESAMPLES, benjamini_hochberg, ratio_effects
 
 HEAD = ["stack", "layer", "head"]
 
@@ -42,7 +42,7 @@ def score_table(tallies: Sequence[Tally], margins: Mapping[str, float], settings
         settings: how evidence is weighed.
 
     Returns:
-        One row per head and measure, columns as in `headlens.tables.SCORES`.
+        One row per head and measure, columns as in `headlens.util.files.SCORES`.
     """
     tables = [
         _measure(tally, summary, _rule(tally.scorer, summary.measure, margins), settings)

@@ -13,16 +13,15 @@ from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.map_making import maps_of
 from headlens.maps import AttentionMaps
-from headlens.places import remove
 from headlens.report.viewer import as_json
 from headlens.report.viewer_data import Marks, viewer_data
 from headlens.shortage import is_out_of_memory
-from headlens.tables import write_text
 from headlens.text.corpus import Corpus
 from headlens.text.inputs import sentence_inputs
 from headlens.text.reading import reading_of
 from headlens.text.repeats import ordinary_tokens, repeated_encoded
 from headlens.text.words import Encoded, encode_text
+from headlens.util.files import remove, write_text
 
 FILE = "examples.json"
 COUNT = 4

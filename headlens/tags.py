@@ -8,7 +8,7 @@ import pandas as pd
 
 from headlens.errors import InputError
 from headlens.scorers import SCORERS
-from headlens.tables import TAGS, HeadScores
+from headlens.util.files import TAGS, HeadScores
 
 
 def margins_in_force(given: Mapping[str, float]) -> dict[str, float]:
@@ -43,7 +43,7 @@ def tag_table(scores: HeadScores) -> pd.DataFrame:
         scores: the table of `scores.csv`.
 
     Returns:
-        One row per head, columns as in `headlens.tables.TAGS`: its tags joined by ``;``, that with the
+        One row per head, columns as in `headlens.util.files.TAGS`: its tags joined by ``;``, that with the
         strongest evidence (the highest lower end of an interval) first, and that evidence in words.
     """
     rows = []

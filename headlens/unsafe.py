@@ -10,8 +10,8 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 from transformers.utils.hub import cached_file
 
 from headlens.errors import ModelError
-from headlens.regular import load_json
 from headlens.sources import Source
+from headlens.util.files import load_json
 
 ENDING = ".safetensors"
 

@@ -11,7 +11,7 @@ from headlens.redundancy.likeness.plane import layout
 from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES, cluster_table, distance_table
 from headlens.report.similar import save_figures
 from headlens.report.tag_map import tags_by_head
-from headlens.tables import write_csv
+from headlens.util.files import write_csv
 
 
 def tables(layers, heads, tags=None, several=False, seed=0, count=None):

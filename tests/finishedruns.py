@@ -6,7 +6,7 @@ import pandas as pd
 
 import madeup
 from headlens.comparison import BY_MEASURE, BY_TAG, HEADS
-from headlens.tables import ABLATION, CONTROLS, IMPORTANCE, write_csv, write_text
+from headlens.util.files import ABLATION, CONTROLS, IMPORTANCE, write_csv, write_text
 
 TAGS = {
     ("encoder", 0, 0): ["positional"],

@@ -5,7 +5,7 @@ import math
 
 import pandas as pd
 
-from headlens.tables import SCORES, TAGS, write_csv
+from headlens.util.files import SCORES, TAGS, write_csv
 
 NAMES = (
     "positional",

@@ -12,14 +12,12 @@ from finishedruns import ablate_run, classify_run
 from headlens import examples, runs
 from headlens.ablation.tagged import tagged_heads
 from headlens.ablation.units import Units
-from headlens.checksums import CHANGED, load_record, read_checked, seal, unseal
 from headlens.errors import HeadlensError, RunError
 from headlens.experiment.published import read_published
 from headlens.finished import read_finished
-from headlens.places import remove
 from headlens.report.marks import read_marks
 from headlens.report.page.write import report_page
-from headlens.tables import SCORES, read_csv
+from headlens.util.files import CHANGED, SCORES, load_record, read_checked, read_csv, remove, seal, unseal
 
 VALUES = np.arange(6.0).reshape(3, 2)
 TEXT = ("stack", "tag", "measure", "tagged")

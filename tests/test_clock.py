@@ -10,7 +10,7 @@ import pytest
 import headlens
 from headlens import runs
 from headlens.ablation.sweep import sweep
-from headlens.locking import locked
+from headlens.util.files import locked
 from toytext import store_bert, toy_pairs, write_pairs
 
 

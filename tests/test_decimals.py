@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anything
-from headlens.decimals import decimal
+from headlens.util.formatting import decimal
 
 
 @anything.examples(100)

@@ -20,9 +20,9 @@ from headlens.scorers.induction import Induction
 from headlens.scorers.positional import Positional
 from headlens.scorers.rare_token import RareToken
 from headlens.scorers.syntactic import FARTHEST, Syntactic
-from headlens.tables import SCORES, TAGS
 from headlens.tags import margins_in_force, tag_table
 from headlens.tally import Tally, cross_fit
+from headlens.util.files import SCORES, TAGS
 
 
 def made(scorer, score, n, baseline) -> Tally:

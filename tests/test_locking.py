@@ -17,14 +17,13 @@ from finishedruns import classify_run
 from headlens.cli import main
 from headlens.errors import RunError
 from headlens.finished import read_finished
-from headlens.locking import HOLDER, LOCK, locked
 from headlens.redundancy.pruning.saving import STAGE, check_place
-from headlens.tables import PART
+from headlens.util.files import HOLDER, LOCK, PART, locked
 
 HOLD = """
 import sys
 from pathlib import Path
-from headlens.locking import locked
+from headlens.util.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -77,9 +76,9 @@ def test_a_link_to_the_directory_is_the_directory(held):
 def test_a_holder_that_cannot_be_read(held, monkeypatch, holder):
     out, _ = held
     if holder is not None:
-        monkeypatch.setattr("headlens.locking.load_json", lambda path: json.loads(holder))
+        monkeypatch.setattr("headlens.util.files.load_json", lambda path: json.loads(holder))
     else:
-        monkeypatch.setattr("headlens.locking.HOLDER", "missing")
+        monkeypatch.setattr("headlens.util.files.HOLDER", "missing")
     with pytest.raises(RunError) as refused, locked(out):
         pass
     assert str(refused.value) == (
@@ -220,7 +219,7 @@ def test_a_directory_that_may_not_be_written(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("headlens.locking.FileLock.acquire", refuse)
+    monkeypatch.setattr("headlens.util.files.FileLock.acquire", refuse)
     with pytest.raises(RunError) as refused, locked(tmp_path):
         pass
     assert str(refused.value) == (

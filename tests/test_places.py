@@ -15,11 +15,9 @@ from headlens import runs
 from headlens.ablation.units import Units
 from headlens.cli import main
 from headlens.errors import RunError
-from headlens.locking import HOLDER
-from headlens.places import file_name, inner_folder
 from headlens.redundancy.pruning.saving import staged
 from headlens.report.figures import InchFigure, save_drawn
-from headlens.tables import write_bytes, write_text
+from headlens.util.files import HOLDER, file_name, inner_folder, write_bytes, write_text
 from toytext import store_bert, toy_pairs, write_pairs
 
 

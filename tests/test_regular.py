@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anything
-from headlens.regular import (
+from headlens.util.files import (
     IrregularFileError,
     check_regular,
     file_sha256,

@@ -19,7 +19,7 @@ from headlens import runs
 from headlens.errors import RunError
 from headlens.lens import Lens
 from headlens.loading import Source
-from headlens.locking import HOLDER, LOCK
+from headlens.util.files import HOLDER, LOCK
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from headlens import statistics
-from headlens.statistics import benjamini_hochberg, draws, ratio_effects
+from headlens.util import statistics
+from headlens.util.statistics import benjamini_hochberg, draws, ratio_effects
 
 
 def simulated(n_units: int, n_effects: int, effect: float = 0.0, seed: int = 0):

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens import tables
 from headlens.errors import InputError, RunError
-from headlens.tables import HeadScores, write_bytes, write_csv, write_text
+from headlens.util import files as tables
+from headlens.util.files import HeadScores, write_bytes, write_csv, write_text
 
 
 def written(frame: pd.DataFrame, tmp_path: Path, columns=None) -> bytes:

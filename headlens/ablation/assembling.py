@@ -23,8 +23,8 @@ from headlens.ablation.result import (
 )
 from headlens.ablation.study import Study
 from headlens.benchmarks.metrics import Array
-from headlens.statistics import RESAMPLES, draws
-from headlens.tables import GATES
+from headlens.util.files import GATES
+from headlens.util.statistics import RESAMPLES, draws
 
 
 def assemble(study: Study, measuring: Measuring, values: Sequence[Array], plan: Plan) -> Sweep:

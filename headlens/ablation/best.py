@@ -7,7 +7,7 @@ import pandas as pd
 
 from headlens.ablation.compare import paired_p
 from headlens.ablation.result import Sweep
-from headlens.statistics import benjamini_hochberg, draws
+from headlens.util.statistics import benjamini_hochberg, draws
 
 BEST = ["layer", "kept", "delta", "ci_low", "ci_high", "p_value", "q_value"]
 

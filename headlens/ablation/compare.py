@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from headlens.benchmarks.metrics import Array, Metric, OwnTest
-from headlens.statistics import benjamini_hochberg
+from headlens.util.statistics import benjamini_hochberg
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def compare(
         baseline: per-example values without ablation [example, column].
         conditions: the same under each condition.
         drawn: how often each example is in each resample, [resample, example]; see
-            `headlens.statistics.draws`.
+            `headlens.util.statistics.draws`.
         tests: how many conditions were in question, if more than were measured: q-values are corrected for
             all of them.
 

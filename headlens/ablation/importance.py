@@ -11,7 +11,7 @@ from scipy import stats
 
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.heads import Head
-from headlens.tables import IMPORTANCE
+from headlens.util.files import IMPORTANCE
 
 
 def from_each(heads: Sequence[Head], deltas: Mapping[Head, float], metric: Metric) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from headlens.errors import InputError
 from headlens.given import Given
 from headlens.heads import Head, Site
 from headlens.limits import check_ids
-from headlens.text.broken import mended
+from headlens.util.formatting import mended
 
 if TYPE_CHECKING:
     from headlens.lens import Lens

@@ -22,7 +22,7 @@ from headlens.engine import Engine
 from headlens.errors import InputError
 from headlens.heads import Head
 from headlens.lens import Lens
-from headlens.locking import locked
+from headlens.util.files import locked
 
 
 def sweep(

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from headlens.checksums import CHANGED, read_checked
 from headlens.errors import RunError
 from headlens.heads import Head
 from headlens.lens import Lens
-from headlens.regular import file_sha256, load_json
-from headlens.tables import TAGS
+from headlens.util.files import CHANGED, TAGS, file_sha256, load_json, read_checked
 
 _KINDS: dict[str, type] = {"stack": str, "layer": int, "head": int, "tags": str, "evidence": str}
 

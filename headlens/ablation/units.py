@@ -14,12 +14,20 @@ import torch
 from torch import nn
 
 from headlens.benchmarks.metrics import Array
-from headlens.checksums import seal, unseal
 from headlens.errors import RunError
 from headlens.offloaded import named_weights
-from headlens.places import file_name, inner_folder, remove
-from headlens.regular import load_json, open_regular, parse_json
-from headlens.tables import write_bytes, write_text
+from headlens.util.files import (
+    file_name,
+    inner_folder,
+    load_json,
+    open_regular,
+    parse_json,
+    remove,
+    seal,
+    unseal,
+    write_bytes,
+    write_text,
+)
 
 
 class Units:

@@ -24,7 +24,7 @@ from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import no_cache
 from headlens.devices import moved
 from headlens.lens import Lens
-from headlens.regular import file_sha256, from_home
+from headlens.util.files import file_sha256, from_home
 
 
 @dataclass(frozen=True, eq=False)

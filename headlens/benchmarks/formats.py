@@ -12,8 +12,8 @@ from typing import Any
 
 from headlens.benchmarks.tables import Lines, Row, pick, tab_lines, wanted
 from headlens.errors import InputError
-from headlens.regular import parse_json
 from headlens.text.lines import read_text
+from headlens.util.files import parse_json
 
 
 def read_table(

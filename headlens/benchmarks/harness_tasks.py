@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from headlens.errors import InputError, first_line
-from headlens.regular import from_home, is_there
+from headlens.util.files import from_home, is_there
 
 YAML = (".yaml", ".yml")
 FEWSHOT_SEED = 1234  # lm_eval's own default; 0 for `random`, 1234 for numpy and torch are, too

@@ -20,8 +20,8 @@ from headlens.benchmarks.prediction import Predicted, predict, tokens_at_once
 from headlens.benchmarks.windows import Window, windows
 from headlens.errors import InputError
 from headlens.lens import Lens
-from headlens.regular import file_sha256, from_home
 from headlens.text.lines import read_text
+from headlens.util.files import file_sha256, from_home
 
 WINDOW = 128  # tokens of a window unless --max-length says otherwise
 MASKED_SHARE = 0.15  # of the non-special tokens (Devlin et al. 2019)

@@ -25,7 +25,7 @@ from headlens.benchmarks.tables import Row
 from headlens.devices import moved
 from headlens.errors import InputError
 from headlens.lens import Lens
-from headlens.regular import file_sha256, from_home
+from headlens.util.files import file_sha256, from_home
 
 FIELDS = ("sentence_good", "sentence_bad")  # of BLiMP (Warstadt et al. 2020)
 

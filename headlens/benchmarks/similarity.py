@@ -17,10 +17,10 @@ from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, nee
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.tables import Row, read_rows
-from headlens.decimals import decimal
 from headlens.errors import InputError
 from headlens.lens import Lens
-from headlens.regular import file_sha256, from_home
+from headlens.util.files import file_sha256, from_home
+from headlens.util.formatting import decimal
 
 COLUMNS = ("text_a", "text_b", "score")
 

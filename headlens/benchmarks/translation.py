@@ -20,8 +20,8 @@ from headlens.benchmarks.tables import read_rows
 from headlens.benchmarks.writer import check_writer
 from headlens.errors import InputError
 from headlens.lens import Lens
-from headlens.regular import file_sha256, from_home
 from headlens.text.targets import AsTarget, decoder_ids
+from headlens.util.files import file_sha256, from_home
 
 COLUMNS = ("source", "reference")
 STEP = 32  # limits of translations are rounded up to a multiple of it, so that batches can share one

@@ -13,7 +13,7 @@ from headlens.limits import n_known
 from headlens.text.inputs import sentence_inputs
 from headlens.text.targets import AsTarget
 from headlens.text.words import AlignmentError, Encoded, encode_text, encode_words
-from headlens.wording import counted
+from headlens.util.formatting import counted
 
 NO_TOKENIZER = "the model came without a tokenizer"
 AROUND = 3  # tokens shown on either side of a difference

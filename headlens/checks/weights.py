@@ -9,7 +9,7 @@ from headlens.checks.subject import Subject
 from headlens.fitting import in_order, surplus_weights
 from headlens.numeric import broken_parameter
 from headlens.opening import body_weights
-from headlens.wording import counted
+from headlens.util.formatting import counted
 
 
 def weights(subject: Subject) -> Outcome:

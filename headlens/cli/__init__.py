@@ -13,7 +13,7 @@ import click
 from headlens.cli.ending import interrupted, signals, told
 from headlens.cli.save_as import with_save_as
 from headlens.errors import HeadlensError
-from headlens.text.display import on_terminal, visible
+from headlens.util.formatting import on_terminal, visible
 
 LONGEST = 2000  # characters of a message: what a file holds may be of any length
 

@@ -179,11 +179,10 @@ def _share(text: str) -> float:
 
 def _write(result: Sweep, out: Path) -> list[str]:
     from headlens.ablation.best import BEST, best_of_layers
-    from headlens.places import remove
     from headlens.report.ablation import figures
     from headlens.report.figures import save_drawn
     from headlens.report.page.ablation_run import OPTIONAL
-    from headlens.tables import ABLATION, CONTROLS, GATES, IMPORTANCE, write_csv
+    from headlens.util.files import ABLATION, CONTROLS, GATES, IMPORTANCE, remove, write_csv
 
     tables = [("ablation.csv", result.table, ABLATION), ("importance.csv", result.importance, IMPORTANCE)]
     if len(result.controls):

@@ -194,8 +194,9 @@ def command(
 
 def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
     """Write the tables, the figures and the record of a run."""
-    from headlens import examples, runs, tables
+    from headlens import examples, runs
     from headlens.report.classify import save_figures
+    from headlens.util import files as tables
 
     tables.write_csv(found.scores, out / "scores.csv", tables.SCORES)
     tables.write_csv(found.tags, out / "tags.csv", tables.TAGS)
@@ -209,7 +210,7 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     from headlens.findings import clearest, unscored_stacks, was_tested
     from headlens.heads import Head
     from headlens.scorers import SCORERS
-    from headlens.wording import counted
+    from headlens.util.formatting import counted
 
     scores = found.scores
     lines = [f"{'tag':<16}{'heads':>6}   strongest"]

@@ -79,7 +79,7 @@ def save(comparison: Comparison, out: Path) -> None:
     from headlens.report.page.write import write_report
     from headlens.runs import record_without_model
     from headlens.runs import save as save_run
-    from headlens.tables import write_csv
+    from headlens.util.files import write_csv
 
     write_csv(comparison.heads, out / TABLES[0], tables.HEADS)
     write_csv(comparison.by_tag, out / TABLES[1], tables.BY_TAG)

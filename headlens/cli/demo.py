@@ -70,7 +70,7 @@ def command(ctx: click.Context, out: Path, quiet: bool) -> None:
 
     Needs no network and one to two minutes. Every command is printed as you would type it.
     """
-    from headlens.locking import locked
+    from headlens.util.files import locked
 
     ctx.with_resource(locked(out))
     for number, (title, arguments) in enumerate(STEPS, 1):

@@ -49,7 +49,7 @@ def _write(ctx: click.Context, name: str, path: Path) -> None:
 
     from headlens.cli.options import ModelOptions
     from headlens.experiment.places import beside
-    from headlens.tables import write_text
+    from headlens.util.files import write_text
 
     loading = [one for one in ModelOptions.__dataclass_fields__ if one not in NOT_LOADING]
     model: dict[str, Any] = {"name": beside(path.parent, ctx.params["model"])}

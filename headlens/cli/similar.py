@@ -102,9 +102,10 @@ def command(
 
 def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
     """Write the tables, the figures and the record of a run."""
-    from headlens import runs, tables
+    from headlens import runs
     from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES
     from headlens.report.similar import save_figures
+    from headlens.util import files as tables
 
     tables.write_csv(found.distances, out / "distances.csv", DISTANCES)
     tables.write_csv(found.clusters, out / "clusters.csv", CLUSTERS)

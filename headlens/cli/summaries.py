@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headlens.wording import counted
+from headlens.util.formatting import counted
 
 if TYPE_CHECKING:
     import pandas as pd

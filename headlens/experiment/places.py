@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from headlens.regular import is_directory, is_there
 from headlens.text import hub
+from headlens.util.files import is_directory, is_there
 
 WRITTEN = ("out", "save_as")  # options whose place a command makes
 

@@ -11,7 +11,7 @@ from typing import Any
 from headlens.errors import InputError
 from headlens.experiment.quantity import TAKES, Quantity
 from headlens.experiment.sections import check_key
-from headlens.tables import COLUMNS as COLUMNS_OF
+from headlens.util.files import COLUMNS as COLUMNS_OF
 
 NEEDED = ("what", "value", "source", "run", "table", "column")
 KEYS = (*NEEDED, "bound", "where", "over", "by", "take", "above", "relative_to")

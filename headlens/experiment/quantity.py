@@ -10,9 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.checksums import load_record, read_checked
 from headlens.errors import InputError
-from headlens.regular import is_there
+from headlens.util.files import is_there, load_record, read_checked
 
 TAKES: Mapping[str, Callable[[pd.Series, float], float]] = {
     "only": lambda values, _: float(values.iloc[0]) if len(values) else math.nan,

@@ -15,14 +15,20 @@ import pandas as pd
 
 import headlens
 from headlens import runs
-from headlens.checksums import is_whole
 from headlens.experiment.cells import Step, cells, steps
 from headlens.experiment.file import Experiment
 from headlens.experiment.published import COLUMNS
 from headlens.experiment.sections import command_of, options_of
-from headlens.regular import file_sha256, is_directory, is_there, load_json
-from headlens.tables import write_csv, write_text
 from headlens.text.hub import is_hub, parse
+from headlens.util.files import (
+    file_sha256,
+    is_directory,
+    is_there,
+    is_whole,
+    load_json,
+    write_csv,
+    write_text,
+)
 
 STATE = "experiment.json"
 SMALL = 2**26  # bytes of a file that is hashed; of larger ones size and time decide

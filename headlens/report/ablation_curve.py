@@ -20,7 +20,7 @@ from headlens.report.claims import can_go
 from headlens.report.figures import InchFigure
 from headlens.report.pages import INSIDE, TWO_COLUMNS, page
 from headlens.report.parts import MARGIN, label
-from headlens.wording import per_cent
+from headlens.util.formatting import per_cent
 
 LEFT, HIGH, ABOVE, BELOW, KEY_LINE = 0.68, 2.7, 0.4, 0.38, 0.155  # inches
 

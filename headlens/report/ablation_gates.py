@@ -16,7 +16,7 @@ from headlens.report.ablation_words import BETTER, MISSING, WORSE, estimated_on
 from headlens.report.figures import InchFigure, wrapped
 from headlens.report.fonts import BASE
 from headlens.report.parts import MARGIN
-from headlens.wording import counted
+from headlens.util.formatting import counted
 
 STRIP, HIGH, GAP, STRIP_TOP = 0.8, 0.15, 0.05, 0.24  # inches of the key: a strip of shades, what is around it
 SIZE = 7  # points

@@ -14,7 +14,7 @@ from headlens.report.ablation_words import losses, measured_on, verdicts
 from headlens.report.claims import one_head, too_few_draws
 from headlens.report.figures import InchFigure
 from headlens.report.parts import label
-from headlens.wording import counted
+from headlens.util.formatting import counted
 
 
 def layers_figure(sweep: Sweep) -> InchFigure:

@@ -24,7 +24,7 @@ from headlens.report.ablation_words import (
 from headlens.report.claims import among
 from headlens.report.figures import InchFigure
 from headlens.report.pages import head_names, listing
-from headlens.wording import counted
+from headlens.util.formatting import counted
 
 UNSURE_MARK, UNDEFINED_MARK, BETTER_MARK, HARMS_MARK = "\u2022", "\u00d7", "+", "\u2212"
 NAMED = 3  # heads that the title of a map of importance names

@@ -16,7 +16,7 @@ from headlens.report.links import link_rows
 from headlens.report.pages import INSIDE, TWO_COLUMNS, count_heads, head_names, page
 from headlens.report.parts import MARGIN, label
 from headlens.report.tag_styles import style_of
-from headlens.wording import counted
+from headlens.util.formatting import counted
 
 ROW = 0.165  # inches
 ABOVE, BELOW, GAP = 0.44, 0.4, 0.14  # inches
@@ -64,7 +64,7 @@ def best_heads(scores: pd.DataFrame, tag: str) -> pd.DataFrame:
     little does not displace one that is proven.
 
     Args:
-        scores: columns as in `headlens.tables.SCORES`.
+        scores: columns as in `headlens.util.files.SCORES`.
         tag: which tag.
 
     Returns:
@@ -86,7 +86,7 @@ def best_heads_figure(scores: pd.DataFrame, tag: str, model: str = "") -> InchFi
     """Draw the best head of each relation or measure: score with interval, baseline, n and name.
 
     Args:
-        scores: columns as in `headlens.tables.SCORES`.
+        scores: columns as in `headlens.util.files.SCORES`.
         tag: which tag; one whose measures have a baseline.
         model: its name, for the title.
 

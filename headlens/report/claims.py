@@ -7,14 +7,14 @@ import pandas as pd
 
 from headlens.ablation.result import SIGNIFICANT
 from headlens.findings import ENOUGH_DRAWS, one_head_kept
-from headlens.wording import counted, per_cent
+from headlens.util.formatting import counted, per_cent
 
 
 def too_few_draws(controls: pd.DataFrame) -> str:
     """Say where no set can be shown to be worse than random ones.
 
     Args:
-        controls: columns as in `headlens.tables.CONTROLS`, of one metric.
+        controls: columns as in `headlens.util.files.CONTROLS`, of one metric.
 
     Returns:
         Words; none where every set that was judged has `ENOUGH_DRAWS` random ones.

@@ -29,8 +29,8 @@ def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Itera
     """Draw every figure that the tables have the numbers for.
 
     Args:
-        scores: columns as in `headlens.tables.SCORES`.
-        tags: columns as in `headlens.tables.TAGS`; both also as read from files.
+        scores: columns as in `headlens.util.files.SCORES`.
+        tags: columns as in `headlens.util.files.TAGS`; both also as read from files.
         model: its name or path, for the titles; its folders are left out.
 
     Yields:
@@ -51,8 +51,8 @@ def save_figures(scores: pd.DataFrame, tags: pd.DataFrame, out: Path, model: str
     """Write every figure that the tables have the numbers for, as PNG and as SVG with its text as text.
 
     Args:
-        scores: columns as in `headlens.tables.SCORES`.
-        tags: columns as in `headlens.tables.TAGS`; both also as read from files.
+        scores: columns as in `headlens.util.files.SCORES`.
+        tags: columns as in `headlens.util.files.TAGS`; both also as read from files.
         out: the run directory.
         model: its name or path, for the titles; its folders are left out.
 

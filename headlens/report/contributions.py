@@ -14,7 +14,7 @@ from headlens.report.ablation_grid import Grid, Scale
 from headlens.report.contributions_words import LABELS, SIGNED, about, finding, heads_of
 from headlens.report.endings import figure_or_table
 from headlens.report.figures import InchFigure, figure_bytes
-from headlens.tables import write_bytes, write_csv
+from headlens.util.files import write_bytes, write_csv
 
 if TYPE_CHECKING:
     from headlens.redundancy.contributions.result import Contributions

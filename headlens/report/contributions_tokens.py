@@ -19,7 +19,7 @@ from headlens.report.fonts import POINTS, families_for, text_size
 from headlens.report.links import link_name, link_rows
 from headlens.report.pages import column, page
 from headlens.report.parts import LINE, MARGIN, label, ordinal
-from headlens.text.display import visible
+from headlens.util.formatting import visible
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -24,7 +24,7 @@ def entropy_figure(scores: pd.DataFrame, model: str = "") -> InchFigure:
     """Draw the entropy of every head by layer, and the mean of each layer.
 
     Args:
-        scores: columns as in `headlens.tables.SCORES`, with the measure `entropy`.
+        scores: columns as in `headlens.util.files.SCORES`, with the measure `entropy`.
         model: its name, for the title.
 
     Returns:

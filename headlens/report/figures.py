@@ -16,9 +16,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from headlens.places import file_name, inner_folder, remove
 from headlens.report.fonts import drawing, text_size, text_style
-from headlens.tables import write_bytes
+from headlens.util.files import file_name, inner_folder, remove, write_bytes
 
 DPI = 200
 FEWEST = 12  # characters in a line

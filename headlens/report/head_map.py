@@ -17,7 +17,7 @@ from headlens.report.links import link_areas, link_name
 from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS, page
 from headlens.report.parts import MARGIN
 from headlens.report.tag_styles import style_of
-from headlens.text.display import visible
+from headlens.util.formatting import visible
 
 SMALL = 6.0  # points: no text is smaller
 LETTER = (0.095, 0.085)  # inches: the least room of a letter, sideways and upright

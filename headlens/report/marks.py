@@ -10,11 +10,11 @@ from typing import Any
 from headlens.errors import RunError
 from headlens.heads import Head
 from headlens.lens import Lens
-from headlens.regular import is_there
 from headlens.report.page.files import read_table
 from headlens.report.same_model import SameModel
 from headlens.report.tag_map import tags_by_head
 from headlens.report.viewer_data import Marks
+from headlens.util.files import is_there
 
 HEAD = ("stack", "layer", "head")
 

@@ -28,7 +28,7 @@ def offset_table(scores: pd.DataFrame) -> pd.DataFrame:
     """Pick the rows that measure mean attention on one relative offset.
 
     Args:
-        scores: columns as in `headlens.tables.SCORES`.
+        scores: columns as in `headlens.util.files.SCORES`.
 
     Returns:
         The rows ``mass@k`` that were measured, with the columns `offset` and `name` (of the head) added.
@@ -42,7 +42,7 @@ def offset_figure(scores: pd.DataFrame, model: str = "") -> InchFigure:
     """Draw mean attention by relative offset: per layer every head, their mean and the strongest head.
 
     Args:
-        scores: columns as in `headlens.tables.SCORES`.
+        scores: columns as in `headlens.util.files.SCORES`.
         model: its name, for the title.
 
     Returns:

@@ -9,7 +9,7 @@ import pandas as pd
 from headlens.report.figures import InchFigure, wrapped
 from headlens.report.fonts import families_for
 from headlens.report.parts import MARGIN, ONE_COLUMN, TWO_COLUMNS, column
-from headlens.text.display import visible
+from headlens.util.formatting import visible
 
 __all__ = [
     "INSIDE",

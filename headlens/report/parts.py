@@ -16,7 +16,7 @@ from matplotlib.colors import PowerNorm
 from numpy.typing import NDArray
 
 from headlens.report.figures import InchFigure, wrapped
-from headlens.text.display import visible
+from headlens.util.formatting import visible
 
 if TYPE_CHECKING:
     from headlens.maps import AttentionMaps

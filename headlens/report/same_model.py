@@ -10,8 +10,8 @@ from typing import Any
 
 from headlens.errors import RunError
 from headlens.lens import Lens
-from headlens.regular import from_home, is_directory, is_there
 from headlens.report.page.files import at, read_json
+from headlens.util.files import from_home, is_directory, is_there
 
 
 class SameModel:

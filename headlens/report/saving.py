@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headlens.report.endings import view_ending
-from headlens.tables import write_bytes, write_csv
+from headlens.util.files import write_bytes, write_csv
 
 if TYPE_CHECKING:
     from headlens.maps import AttentionMaps

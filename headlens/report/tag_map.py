@@ -16,8 +16,8 @@ def tag_map_figure(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") ->
     """Draw layers and heads coloured by tag; a head with several tags shows all, the strongest first.
 
     Args:
-        scores: columns as in `headlens.tables.SCORES`; it says which tags were looked for.
-        tags: columns as in `headlens.tables.TAGS`, also as read from a file.
+        scores: columns as in `headlens.util.files.SCORES`; it says which tags were looked for.
+        tags: columns as in `headlens.util.files.TAGS`, also as read from a file.
         model: its name, for the title.
 
     Returns:
@@ -44,7 +44,7 @@ def tags_by_head(tags: pd.DataFrame) -> dict[Head, tuple[str, ...]]:
     """Read the column `tags`.
 
     Args:
-        tags: columns as in `headlens.tables.TAGS`, also as read from a file.
+        tags: columns as in `headlens.util.files.TAGS`, also as read from a file.
 
     Returns:
         Every head's tags, strongest first.

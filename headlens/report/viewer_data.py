@@ -15,9 +15,9 @@ from headlens.report.levels import coded, levels
 from headlens.report.parts import COLOURS
 from headlens.report.tag_styles import STYLES, style_of
 from headlens.report.viewer_start import checked_start
-from headlens.text.display import visible
 from headlens.text.groups import word_groups
 from headlens.text.reading import Axis
+from headlens.util.formatting import visible
 
 if TYPE_CHECKING:
     from headlens.maps import AttentionMaps

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headlens.decimals import decimal
 from headlens.errors import InputError
 from headlens.text.corpus import Corpus, Word
 from headlens.text.lines import numbered_lines
+from headlens.util.formatting import decimal
 
 
 def rarest(words: Sequence[Word], frequency: Mapping[str, float]) -> list[bool]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from headlens.errors import CorpusError
-from headlens.regular import IrregularFileError, check_regular, open_regular
 from headlens.text.conll2012 import read_conll2012
 from headlens.text.conllu import read_conllu
 from headlens.text.corpus import Corpus
@@ -18,6 +17,7 @@ from headlens.text.hub import FORM, Place, is_hub, parse
 from headlens.text.hub_corpus import read_dataset
 from headlens.text.lines import unreadable
 from headlens.text.plain import read_plain
+from headlens.util.files import IrregularFileError, check_regular, open_regular
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headlens.text.display import visible
 from headlens.text.reading import Axis
+from headlens.util.formatting import visible
 
 
 def word_groups(axis: Axis) -> tuple[list[int], Axis]:

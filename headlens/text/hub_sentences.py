@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headlens.decimals import decimal
 from headlens.text.hub_columns import Columns
+from headlens.util.formatting import decimal
 
 NO_HEAD = (None, "", "_", "None")  # what stands for the head of what is no word
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headlens.errors import CorpusError, InputError
-from headlens.regular import IrregularFileError, open_regular
+from headlens.util.files import IrregularFileError, open_regular
 
 _BOM = b"\xef\xbb\xbf"
 LONGEST = 2**26  # bytes of a line; a file of other things may have no line end for gigabytes

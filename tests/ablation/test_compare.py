@@ -6,7 +6,7 @@ from scipy import stats
 
 from headlens.ablation.compare import compare, two_sided
 from headlens.benchmarks.metrics import Correlation, Ratio
-from headlens.statistics import draws
+from headlens.util.statistics import draws
 
 LOSS = Ratio("loss", "loss", False, 0, 1)
 PERPLEXITY = Ratio("perplexity", "perplexity", False, 0, 1, scale=np.exp)

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from headlens.ablation.compare import compare
 from headlens.benchmarks.confusion import Accuracy, MacroF1, Matthews
 from headlens.benchmarks.metrics import OwnTest, Ratio
-from headlens.statistics import draws
+from headlens.util.statistics import draws
 
 ACCURACY, F1, MATTHEWS = Accuracy(2), MacroF1(), Matthews()
 ALL = pytest.mark.parametrize("metric", [ACCURACY, F1, MATTHEWS], ids=["accuracy", "f1", "matthews"])

@@ -143,11 +143,11 @@ def test_a_full_disk_is_one_error_and_what_is_done_stays(place, tmp_path, monkey
         return plain(handle, *arguments, **options)
 
     plain = os.fdopen
-    monkeypatch.setattr("headlens.tables.os.fdopen", full)
+    monkeypatch.setattr("headlens.util.files.os.fdopen", full)
     with pytest.raises(RunError, match="cannot be written: No space left on device") as caught:
         sweep(lens, spec, out=out)
     assert "Choose another place with --out, or make room." in str(caught.value)
-    monkeypatch.setattr("headlens.tables.os.fdopen", plain)
+    monkeypatch.setattr("headlens.util.files.os.fdopen", plain)
     assert len(list((out / "units").glob("*.npy"))) == 5
     result = sweep(lens, spec, out=out)
     assert result.run["conditions_reused"] == 4

@@ -20,7 +20,7 @@ from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.errors import InputError, RunError
 from headlens.heads import Head
-from headlens.tables import ABLATION, IMPORTANCE
+from headlens.util.files import ABLATION, IMPORTANCE
 from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 
 

@@ -22,8 +22,8 @@ from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.errors import InputError, RunError
 from headlens.heads import Head
-from headlens.statistics import draws
-from headlens.tables import TAGS, write_csv
+from headlens.util.files import TAGS, write_csv
+from headlens.util.statistics import draws
 from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 
 

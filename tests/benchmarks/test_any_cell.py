@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import anything
 from headlens.benchmarks.formats import read_table
 from headlens.benchmarks.tables import read_rows
-from headlens.tables import read_csv, write_csv
+from headlens.util.files import read_csv, write_csv
 
 NAMES = ("text", "label")
 ANY = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), max_size=8)

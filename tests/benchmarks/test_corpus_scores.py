@@ -8,7 +8,7 @@ import pytest
 from headlens.ablation.compare import compare, paired_p
 from headlens.benchmarks.corpus_scores import BLEU, CHRF, Ngrams
 from headlens.errors import InputError
-from headlens.statistics import draws
+from headlens.util.statistics import draws
 
 sacrebleu = pytest.importorskip("sacrebleu")
 SCORES = {

@@ -10,7 +10,7 @@ from headlens.benchmarks import linear
 from headlens.benchmarks.base import Differentiable, open_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.errors import InputError
-from headlens.regular import file_sha256
+from headlens.util.files import file_sha256
 from toytext import toy_text, toy_tokenizer
 
 LABELS = ("high", "low", "mid")

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from transformers import BertModel
 
 from headlens.cli import main
-from headlens.tables import ABLATION, IMPORTANCE
+from headlens.util.files import ABLATION, IMPORTANCE
 from toytext import store_bert, toy_pairs, write_pairs
 
 FILES = ["ablation.csv", "examples.json", "figures", "importance.csv", "report.html", "run.json", "units"]

@@ -221,7 +221,7 @@ def test_a_disk_that_takes_no_more(place, tmp_path, monkeypatch, name):
             self.file.write(content)
 
     with monkeypatch.context() as patch:
-        patch.setattr("headlens.tables.os.fdopen", Full)
+        patch.setattr("headlens.util.files.os.fdopen", Full)
         done = CliRunner().invoke(main, typed(place, out, name))
     assert done.exit_code == 1
     lines = done.stderr.splitlines()

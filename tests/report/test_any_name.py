@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import anything
 from headlens.cli import main
-from headlens.tables import TAGS, write_csv
+from headlens.util.files import TAGS, write_csv
 from toytext import store_bert
 
 NAMES = anything.words("/", most=3).filter(lambda name: len(name.encode()) < 200 and name not in (".", ".."))

@@ -20,7 +20,7 @@ from headlens.finished import read_finished
 from headlens.heads import Head
 from headlens.report.marks import read_marks
 from headlens.report.page.write import report_page
-from headlens.tables import CONTROLS
+from headlens.util.files import CONTROLS
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
 CELLS = (

@@ -11,8 +11,8 @@ from headlens.ablation.best import BEST
 from headlens.cli.summaries import ablation as summary
 from headlens.report.ablation_curve import pruning_figure
 from headlens.report.claims import one_head, too_few_draws
-from headlens.tables import CONTROLS, write_csv
-from headlens.wording import per_cent
+from headlens.util.files import CONTROLS, write_csv
+from headlens.util.formatting import per_cent
 from pictures import said as said_by_figure
 from runpages import page_of, said
 from sweeps import cumulative, each, heads_of

@@ -11,7 +11,7 @@ from headlens.cli.options import ModelOptions
 from headlens.errors import RunError
 from headlens.heads import Head
 from headlens.report.marks import read_marks
-from headlens.tables import IMPORTANCE, write_csv
+from headlens.util.files import IMPORTANCE, write_csv
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(3)]
 

@@ -7,7 +7,7 @@ import pytest
 import finishedruns
 from headlens.errors import RunError
 from headlens.report.page.write import report_page, write_report
-from headlens.tables import ABLATION
+from headlens.util.files import ABLATION
 
 
 def broken(path, file, content):

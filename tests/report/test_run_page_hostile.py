@@ -14,7 +14,7 @@ from browser import open_page
 from headlens.examples import save
 from headlens.report.page.write import write_report
 from headlens.report.viewer_data import Marks
-from headlens.text.display import visible
+from headlens.util.formatting import visible
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -5,7 +5,7 @@ import pandas as pd
 
 import finishedruns
 import madeup
-from headlens.tables import CONTROLS
+from headlens.util.files import CONTROLS
 from runpages import cells, notes, page_of, said
 
 

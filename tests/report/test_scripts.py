@@ -9,7 +9,7 @@ import pytest
 import toys
 from headlens.report.figures import InchFigure, figure_bytes
 from headlens.report.fonts import BASE, families_for, text_size
-from headlens.tables import write_csv
+from headlens.util.files import write_csv
 from pictures import pixels
 from real import CI
 

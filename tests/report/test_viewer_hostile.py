@@ -8,7 +8,7 @@ import toys
 from browser import open_page
 from headlens.heads import Head
 from headlens.report.viewer_data import Marks
-from headlens.text.display import visible
+from headlens.util.formatting import visible
 from viewers import shows, viewing
 
 HOSTILE = [

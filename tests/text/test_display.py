@@ -7,8 +7,8 @@ from transformers import PreTrainedTokenizerFast
 import real
 import toys
 from headlens.loading import find
-from headlens.text.display import readable_tokens, visible
 from headlens.tokenizing import load_tokenizer
+from headlens.util.formatting import readable_tokens, visible
 
 JAPANESE = "「蒔絵師は硯箱にひびが入ったと気づき、それを棚へ戻した。」"
 

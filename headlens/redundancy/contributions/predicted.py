@@ -13,7 +13,7 @@ from headlens.benchmarks.language_head import predicts_next
 from headlens.errors import InputError
 from headlens.lens import Lens
 from headlens.numeric import holds_none
-from headlens.text.display import readable_tokens
+from headlens.util.formatting import readable_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from headlens.errors import InputError, ModelError
 from headlens.heads import Head
 from headlens.lens import Lens
 from headlens.loading import find
-from headlens.locking import locked
 from headlens.offloaded import is_spread
 from headlens.opening import load
 from headlens.redundancy.pruning.cost import Cost, costs
 from headlens.redundancy.pruning.forms import FORMS, Pruned
 from headlens.redundancy.pruning.saving import check_place, save, staged
 from headlens.redundancy.pruning.stored import check_nothing_is_rounded
+from headlens.util.files import locked
 
 NOT_KEPT = "Something of the model is not kept by its family's own way of saving it; nothing was written."
 

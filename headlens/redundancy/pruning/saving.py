@@ -12,13 +12,10 @@ from safetensors import SafetensorError
 from headlens.errors import RunError
 from headlens.lens import Lens
 from headlens.loading import Source
-from headlens.locking import HOLDER, LOCK
-from headlens.places import inner_folder
 from headlens.redundancy.pruning.card import card
 from headlens.redundancy.pruning.forms import Pruned
 from headlens.redundancy.pruning.stored import stored_dtype
-from headlens.regular import is_there, load_json
-from headlens.tables import write_text
+from headlens.util.files import HOLDER, LOCK, inner_folder, is_there, load_json, write_text
 
 SMALL = 2**20  # bytes: files that go along as they are; larger ones are weights in another format
 CONFIG = "config.json"

@@ -15,7 +15,7 @@ from headlens.report.page.ablation_run import Ablation, read_ablation
 from headlens.report.page.files import at
 from headlens.report.page.parts import Column, Evidence, Section, Table
 from headlens.report.page.words import Place, only_stack
-from headlens.tables import AGREEMENT
+from headlens.util.files import AGREEMENT
 
 CAPTIONS: Mapping[str, str] = {
     "heads": "What each head is worth: the change when it alone is taken out",

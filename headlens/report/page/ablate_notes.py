@@ -5,8 +5,7 @@ from __future__ import annotations
 from headlens.ablation.result import SIGNIFICANT
 from headlens.report.page.ablation_run import Ablation
 from headlens.report.page.files import at, failed_checks
-from headlens.text.display import visible
-from headlens.wording import counted
+from headlens.util.formatting import counted, visible
 
 
 def notes(found: Ablation) -> list[str]:

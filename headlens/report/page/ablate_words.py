@@ -23,8 +23,7 @@ from headlens.report.claims import among, can_go, interval, number, one_head, te
 from headlens.report.page.ablation_run import Ablation
 from headlens.report.page.files import at
 from headlens.report.page.words import Place, chip
-from headlens.text.display import visible
-from headlens.wording import counted
+from headlens.util.formatting import counted, visible
 
 Sentences = list[str | Markup]
 NAMED = 12  # sets that get a sentence each

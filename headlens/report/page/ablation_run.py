@@ -13,7 +13,7 @@ from headlens.ablation.best import BEST
 from headlens.errors import RunError
 from headlens.findings import primary_rows, with_losses
 from headlens.report.page.files import at, read_table
-from headlens.tables import ABLATION, CONTROLS, GATES, IMPORTANCE
+from headlens.util.files import ABLATION, CONTROLS, GATES, IMPORTANCE
 
 _TEXT = ("condition", "sweep", "mode", "removed", "metric", "no_significant_loss")
 OPTIONAL = {

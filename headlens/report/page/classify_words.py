@@ -13,8 +13,7 @@ from headlens.findings import clearest, unscored_stacks, was_tested
 from headlens.report.definitions import BEST_OF_SEVERAL, NO_BASELINE, TAGS, measure_words
 from headlens.report.page.files import at, failed_checks
 from headlens.report.page.words import Place, chip, level, percent, points
-from headlens.text.display import visible
-from headlens.wording import counted
+from headlens.util.formatting import counted, visible
 
 
 def findings(

@@ -15,8 +15,7 @@ from headlens.report.page.files import at, read_table
 from headlens.report.page.parts import Column, Evidence, Section, Table
 from headlens.report.page.words import Place, chip, only_stack
 from headlens.report.pages import head_names
-from headlens.text.display import visible
-from headlens.wording import counted
+from headlens.util.formatting import counted, visible
 
 FILES = ("compare_heads.csv", "compare_tags.csv", "compare_scores.csv")
 CAPTIONS: Mapping[str, str] = {"changes": "Which heads kept, gained or lost which tags"}

@@ -12,8 +12,7 @@ from headlens.experiment.published import COLUMNS, as_published
 from headlens.report.page.files import at, read_table
 from headlens.report.page.parts import Column, Section, Table
 from headlens.report.page.words import Place
-from headlens.text.display import visible
-from headlens.wording import counted
+from headlens.util.formatting import counted, visible
 
 FILES = ("published.csv",)
 _TEXTS = ("model", "what", "bound", "source", "found_in")

@@ -12,10 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.checksums import load_record
 from headlens.errors import RunError
-from headlens.regular import is_directory, is_there, load_json, open_regular
-from headlens.tables import read_csv
+from headlens.util.files import is_directory, is_there, load_json, load_record, open_regular, read_csv
 
 AGAIN = "Make the run again."
 _KINDS = (Mapping, str, int | float, list | tuple)

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 from markupsafe import Markup, escape
 
 from headlens.errors import RunError
-from headlens.regular import open_regular
 from headlens.report.page.files import AGAIN
 from headlens.report.page.words import Place
+from headlens.util.files import open_regular
 
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 _DRAWN = frozenset((

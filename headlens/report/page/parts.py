@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from headlens.report.page.words import Place, chips, number
-from headlens.text.display import visible
+from headlens.util.formatting import visible
 
 Kind = Literal["text", "number", "value", "change", "share", "p", "count", "head", "tags"]
 MOST = 1500  # rows of a table in a page; the file has all

@@ -13,7 +13,7 @@ from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES, has_several
 from headlens.report.page.files import at, read_table
 from headlens.report.page.parts import Column, Evidence, Section, Table
 from headlens.report.page.words import Place
-from headlens.text.display import visible
+from headlens.util.formatting import visible
 
 FILES = ("clusters.csv", "distances.csv")
 PAIRS = 300  # that the table shows

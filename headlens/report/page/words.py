@@ -11,8 +11,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from headlens.report.tag_styles import style_of
-from headlens.text.display import visible
-from headlens.wording import apart, per_cent
+from headlens.util.formatting import apart, per_cent, visible
 
 _WRITTEN = {
     "number": "{:.4g}",

@@ -13,7 +13,6 @@ from markupsafe import Markup
 import headlens
 from headlens.errors import RunError
 from headlens.examples import FILE as EXAMPLES
-from headlens.regular import is_there
 from headlens.report import bundle
 from headlens.report.definitions import COLUMNS, tag_definition
 from headlens.report.page.files import AGAIN, File, read_json, read_run
@@ -23,8 +22,8 @@ from headlens.report.page.parts import Section
 from headlens.report.page.words import Place, term_id
 from headlens.report.tag_styles import style_of
 from headlens.report.viewer import as_json, script_hash, template
-from headlens.tables import write_text
-from headlens.text.display import visible
+from headlens.util.files import is_there, write_text
+from headlens.util.formatting import visible
 
 SHOWN = 15  # rows of a table that are shown at first
 

@@ -1,12 +1,84 @@
-"""Tokens as people read them: a tokenizer's own pieces turned back into the text that they stand for."""
+"""Numbers, lists and names as people read them, and text from files made safe to show."""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
+
+MOST = 9  # decimals
+
+
+def per_cent(share: float, decimals: int = 0) -> str:
+    """Round a share to per cent; what is neither 0 nor 100 % gets as many decimals as it takes to say so.
+
+    Args:
+        share: 0..1, or the difference of two shares; finite.
+        decimals: at least so many.
+
+    Returns:
+        The number of per cent, without the sign: ``67``, ``0.3`` of 1 in 320, ``99.7`` of 319 in 320.
+    """
+    while decimals < MOST and abs(share) not in (0, 1) and _reads_whole(f"{100 * share:.{decimals}f}"):
+        decimals += 1
+    return f"{100 * share:.{decimals}f}"
+
+
+def counted(number: int, one: str) -> str:
+    """Write a number with what it counts: ``1 head``, ``2 heads``."""
+    return f"{number:,} {one}{'s' * (number != 1)}"
+
+
+def apart(numbers: list[float], least: int, most: int) -> int:
+    """Choose decimals so that numbers which differ read differently.
+
+    Args:
+        numbers: finite ones.
+        least: decimals at least.
+        most: decimals at most.
+
+    Returns:
+        How many decimals to write.
+    """
+    different = set(numbers)
+    for decimals in range(least, most):
+        if len({f"{one:.{decimals}f}" for one in different}) == len(different):
+            return decimals
+    return most
+
+
+def _reads_whole(text: str) -> bool:
+    return math.isclose(abs(float(text)), 0) or math.isclose(abs(float(text)), 100)
+
+
+# ---- Numbers as people write them in data files
+
+
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def decimal(text: str) -> float:
+    """Read a number: a sign, ASCII digits, a point, an exponent, and nothing else.
+
+    Python's own `float` also takes ``1_0``, digits of other scripts and ``inf``: in a data file these are
+    more likely mistakes than numbers.
+
+    Args:
+        text: the number, without blanks around it.
+
+    Returns:
+        Its value; NaN where `text` is no such number, or one too large to hold.
+    """
+    value = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+# ---- Tokens as people read them: a tokenizer's own pieces turned back into the text that they stand for
+
 
 _BLANK, _NAMED = "\u2423", {"\n": "\u23ce", "\t": "\u21e5"}
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"  # shape their neighbours; invisible only where they stand alone
@@ -116,3 +188,46 @@ def _byte_of_sign() -> dict[str, int]:
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+# ---- Text that holds what is no character: half of a surrogate pair, or a byte that could not be decoded
+
+
+REPLACEMENT = "\ufffd"
+
+
+def with_characters(text: str) -> tuple[str, int]:
+    """Replace what is no character by U+FFFD, as terminals show it; no tokenizer takes it as it is.
+
+    Args:
+        text: any text; two halves of a pair side by side are the character that they stand for.
+
+    Returns:
+        The text, and how often something was replaced.
+    """
+    made = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return made, made.count(REPLACEMENT) - text.count(REPLACEMENT)
+
+
+def mended(text: str, *others: str | None) -> tuple[str, list[str | None]]:
+    """Replace what is no character in texts, with one warning that says how often.
+
+    Args:
+        text: a text.
+        *others: further texts; None stays None.
+
+    Returns:
+        The text and the others without what is no character.
+    """
+    made, count = with_characters(text)
+    rest: list[str | None] = []
+    for other in others:
+        found, more = (None, 0) if other is None else with_characters(other)
+        rest.append(found)
+        count += more
+    if count:
+        what = "1 sign that is no character (a broken byte, say) was"
+        if count > 1:
+            what = f"{count:,} signs that are no characters (broken bytes, say) were"
+        warnings.warn(f"{what} replaced by U+FFFD ({REPLACEMENT}) in the text.", stacklevel=3)
+    return made, rest

@@ -1,0 +1,1 @@
+"""What is about files, numbers and words, and nothing of models."""
