@@ -27,13 +27,12 @@ from headlens.ablation.measuring import Measuring
 from headlens.ablation.prefix import MEMORY
 from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Ratio
-from headlens.block import Block
 from headlens.corpora import read_corpus
 from headlens.errors import ModelError
-from headlens.heads import Site
-from headlens.lens import Lens
-from headlens.opening import load
-from headlens.placing import pick_device
+from headlens.lens import Lens, load
+from headlens.model.heads import Site
+from headlens.model.load import pick_device
+from headlens.model.seam import Block
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from headlens.classification import Classification as Classification
     from headlens.classification import classify as classify
     from headlens.errors import HeadlensError as HeadlensError
-    from headlens.heads import Head as Head
-    from headlens.heads import Site as Site
     from headlens.lens import Lens as Lens
+    from headlens.lens import load as load
     from headlens.maps import AttentionMaps as AttentionMaps
+    from headlens.model.heads import Head as Head
+    from headlens.model.heads import Site as Site
     from headlens.on_ray.engine import Ray as Ray
-    from headlens.opening import load as load
     from headlens.redundancy.contributions.contributing import contributions as contributions
     from headlens.redundancy.contributions.result import Contributions as Contributions
     from headlens.redundancy.likeness.similar import Similarity as Similarity
@@ -48,17 +48,17 @@ _HOMES = {
     "Classification": "headlens.classification",
     "Contributions": "headlens.redundancy.contributions.result",
     "Finding": "headlens.checks.base",
-    "Head": "headlens.heads",
+    "Head": "headlens.model.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
     "Ray": "headlens.on_ray.engine",
     "Similarity": "headlens.redundancy.likeness.similar",
-    "Site": "headlens.heads",
+    "Site": "headlens.model.heads",
     "Sweep": "headlens.ablation.result",
     "check": "headlens.checks.checking",
     "classify": "headlens.classification",
     "contributions": "headlens.redundancy.contributions.contributing",
-    "load": "headlens.opening",
+    "load": "headlens.lens",
     "prune": "headlens.redundancy.pruning.prune",
     "similar": "headlens.redundancy.likeness.similar",
     "sweep": "headlens.ablation.sweep",

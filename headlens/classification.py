@@ -12,8 +12,7 @@ import pandas as pd
 from headlens.corpora import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError
 from headlens.evidence import Settings, score_table
-from headlens.lens import Lens
-from headlens.opening import load
+from headlens.model.lens import Lens, load
 from headlens.passes import Reading, run_passes
 from headlens.scorers import SCORERS
 from headlens.scorers.base import Context, Scorer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 U_contra = TypeVar("U_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)

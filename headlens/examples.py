@@ -9,13 +9,13 @@ from typing import Any
 
 from headlens.benchmarks.base import Benchmark, Showable
 from headlens.errors import HeadlensError
-from headlens.heads import Head
-from headlens.lens import Lens
 from headlens.map_making import maps_of
 from headlens.maps import AttentionMaps
+from headlens.model.devices import is_out_of_memory
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 from headlens.report.viewer import as_json
 from headlens.report.viewer_data import Marks, viewer_data
-from headlens.shortage import is_out_of_memory
 from headlens.text.corpus import Corpus
 from headlens.text.inputs import sentence_inputs
 from headlens.text.reading import reading_of

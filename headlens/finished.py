@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from headlens.errors import RunError
-from headlens.heads import STACKS, number_ranges
+from headlens.model.heads import STACKS, number_ranges
 from headlens.util.files import SCORES, TAGS, is_directory, is_there, load_record, read_csv
 
 FILES = ("scores.csv", "tags.csv", "run.json")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from headlens.block import Block
 from headlens.errors import InputError
-from headlens.heads import Head, Site
-from headlens.lens import Lens
-from headlens.norms import handed_over
-from headlens.numeric import check_numbers, not_numbers
+from headlens.model.finite import check_numbers, not_numbers
+from headlens.model.heads import Head, Site
+from headlens.model.lens import Lens
+from headlens.model.seam import Block
+from headlens.model.weights import handed_over
 from headlens.text.reading import Reading
 
 MAX_BYTES = 4 * 2**30  # more than this is refused before the model runs
@@ -26,7 +26,7 @@ class Captured:
     Args:
         patterns: for each site with a wanted head the weights [head, query, key], float32 on the CPU.
         numbers: for each of them the numbers of the heads that the first axis stands for.
-        norms: for each of them |f(x)| [head, key], see `headlens.norms`; empty where any site does not show
+        norms: for each of them |f(x)| [head, key], see `headlens.model.weights`; empty where any site does not show
             its values or has no W_O.
     """
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from headlens.heads import Site
+from headlens.model.heads import Site
 from headlens.text.reading import Axis
 
 

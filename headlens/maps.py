@@ -11,9 +11,9 @@ import pandas as pd
 from torch import Tensor
 
 from headlens.errors import InputError, SelectorError
-from headlens.heads import Head, Site, head_name, select
 from headlens.map_changes import leave_out_special, merge_words, weigh_by_norms
 from headlens.map_table import long_table
+from headlens.model.heads import Head, Site, head_name, select
 from headlens.text.reading import Axis
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from headlens.block import Block
 from headlens.errors import InputError
-from headlens.heads import Site
-from headlens.lens import Lens
-from headlens.norms import handed_over
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
+from headlens.model.seam import Block
+from headlens.model.weights import handed_over
 
 
 class NormLens:

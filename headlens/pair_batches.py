@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 from headlens.passes import pad_id
 from headlens.text.batches import TOKENS_AT_ONCE, Batch, make_batches
 from headlens.text.inputs import Item

@@ -11,8 +11,7 @@ from tqdm import tqdm
 
 from headlens.engine import Engine, Here, in_order
 from headlens.errors import CorpusError, InputError
-from headlens.lens import Lens
-from headlens.limits import check_ids, known_pad, longest_input, n_known, takes_positions
+from headlens.model.lens import Lens, check_ids, known_pad, longest_input, n_known, takes_positions
 from headlens.norm_lens import NormLens
 from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer

@@ -9,12 +9,12 @@ from math import isqrt
 import torch
 from torch import Tensor
 
-from headlens.block import Block
-from headlens.devices import Carrier
 from headlens.errors import InputError
-from headlens.heads import Site
-from headlens.lens import Lens
-from headlens.numeric import check_numbers, holds_none
+from headlens.model.devices import Carrier
+from headlens.model.finite import check_numbers, holds_none
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
+from headlens.model.seam import Block
 from headlens.scorers.base import Scorer, TokenView, WordView
 from headlens.tally import Tally
 from headlens.text.batches import Batch

@@ -19,7 +19,7 @@ import numpy as np
 
 import headlens
 from headlens.errors import RunError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 from headlens.util.files import FOLDERS, inner_folder, load_json, locked, with_checksums, write_text
 
 

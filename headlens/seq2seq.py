@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from headlens.block import Block
 from headlens.engine import Here, in_order
 from headlens.errors import CorpusError, InputError
-from headlens.heads import Site
-from headlens.lens import Lens
-from headlens.limits import check_ids
+from headlens.model.heads import Site
+from headlens.model.lens import Lens, check_ids
+from headlens.model.seam import Block
 from headlens.pair_batches import Pair, pair_batches, views_of
 from headlens.passes import BatchSums, Reading, because, make_inputs
 from headlens.reading import Reader, check_words

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headlens.devices import Carrier
-from headlens.heads import Head, Site
-from headlens.numeric import not_numbers
+from headlens.model.devices import Carrier
+from headlens.model.finite import not_numbers
+from headlens.model.heads import Head, Site
 from headlens.scorers.base import Counts, Gold, Scorer
 from headlens.text.batches import Batch
 

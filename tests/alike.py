@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.redundancy.likeness.clusters import cluster
 from headlens.redundancy.likeness.measuring import Compared
 from headlens.redundancy.likeness.plane import layout

@@ -14,7 +14,7 @@ from families import build
 from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.batching import padded
 from headlens.benchmarks.lots import Lot
-from headlens.heads import Head
+from headlens.model.heads import Head
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 
 CARRIER, NOISE, DEAD = Head("encoder", 0, 1), Head("encoder", 0, 2), Head("encoder", 0, 3)

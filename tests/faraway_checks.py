@@ -18,12 +18,12 @@ import families
 import faraway
 import headlens
 import toytext
-from headlens import devices
 from headlens.ablation.gates import Fit, learn_gates
 from headlens.ablation.sweep import open_for
 from headlens.ablation.sweep import sweep as run_sweep
 from headlens.benchmarks.inputs import Options
 from headlens.classification import Sources, classify
+from headlens.model import devices
 from headlens.passes import Reading, run_passes
 from headlens.redundancy.likeness.similar import similar
 from headlens.scorers import SCORERS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from headlens.block import Block
-from headlens.heads import Site
+from headlens.model.heads import Site
+from headlens.model.seam import Block
 from headlens.reading import Reader
 from headlens.scorers.base import Scorer
 from headlens.tally import Tally

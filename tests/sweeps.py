@@ -12,7 +12,7 @@ from headlens.ablation.conditions import Condition
 from headlens.ablation.importance import agreement, from_each, ranked
 from headlens.ablation.result import Sweep, against_controls, no_importance, tabulate
 from headlens.benchmarks.metrics import Ratio
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.ablation import figures
 
 LOSS = Ratio("loss", "loss per token (nats)", False, 0)

@@ -11,10 +11,10 @@ import torch
 import transformers
 
 from families import ALL, build, goes_through_the_interface
-from headlens.anatomy import Anatomy, _layers, examine
-from headlens.describe import sketch
 from headlens.errors import ModelError
-from headlens.loading import Source, find
+from headlens.model.anatomy import Anatomy, _layers, examine
+from headlens.model.describe import sketch
+from headlens.model.load import Source, find
 
 
 def sketched(config, tmp_path: Path, architecture: str) -> Anatomy:

@@ -10,7 +10,7 @@ import transformers
 
 import headlens
 from families import ALL, BY_INTERFACE, batch, build, implementations
-from headlens.heads import Site
+from headlens.model.heads import Site
 
 SIZES = [1, 5, None]
 
@@ -247,7 +247,7 @@ def test_fully_ablated_layer_leaves_the_bias_only():
 
 
 def test_no_four_dimensional_mask_is_made(monkeypatch):
-    from headlens import masks
+    from headlens.model import masks
 
     lens = headlens.load(build("llama"))
     rows = []

@@ -19,7 +19,7 @@ from headlens.classification import classify
 from headlens.cli import main
 from headlens.errors import ModelError
 from headlens.experiment.file import read_experiment
-from headlens.offloaded import is_spread, named_weights
+from headlens.model.devices import is_spread, named_weights
 from headlens.redundancy.likeness.similar import similar
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from headlens import devices
-from headlens.devices import Carrier, exact, exactly, input_device, moved
+from headlens.model import devices
+from headlens.model.devices import Carrier, exact, exactly, input_device, moved
 
 HERE = Path(__file__).parent
 

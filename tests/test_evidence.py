@@ -10,9 +10,9 @@ import torch
 
 import headlens
 from handmade import item, one_batch, site
-from headlens.devices import Carrier
 from headlens.errors import InputError
 from headlens.evidence import Settings, score_table
+from headlens.model.devices import Carrier
 from headlens.scorers.base import Counts
 from headlens.scorers.coreference import Coreference
 from headlens.scorers.delimiter import Delimiter

@@ -14,7 +14,7 @@ from headlens import examples
 from headlens.benchmarks.base import sample_benchmark
 from headlens.classification import read_corpus
 from headlens.errors import InputError
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.viewer_data import Marks
 from headlens.text.inputs import sentence_inputs
 

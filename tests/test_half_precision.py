@@ -11,10 +11,10 @@ import families
 import headlens
 import planted
 import toytext
-from headlens.ablation.reference import gather
 from headlens.ablation.sweep import sweep
 from headlens.classification import classify
-from headlens.heads import Head
+from headlens.model.heads import Head
+from headlens.model.replacements import gather
 from headlens.passes import Reading
 from headlens.redundancy.likeness.similar import similar
 from headlens.text.files import read_corpus

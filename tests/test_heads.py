@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import anything
 from headlens.errors import SelectorError
-from headlens.heads import Head, Site, head_name, number_ranges, select
+from headlens.model.heads import Head, Site, head_name, number_ranges, select
 
 
 def sites(*shapes: tuple[str, int, int]) -> list[Site]:

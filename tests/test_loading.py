@@ -20,12 +20,9 @@ import headlens
 from checked import failed, ok
 from families import build
 from headlens.errors import ModelError
-from headlens.fitting import surplus_weights
-from headlens.limits import longest_input
-from headlens.loading import find, load_model, model_class, read_config
-from headlens.placing import pick_device
-from headlens.sources import Source
-from headlens.tokenizing import load_tokenizer
+from headlens.model.lens import longest_input
+from headlens.model.load import find, load_model, model_class, pick_device, read_config, surplus_weights
+from headlens.model.source import Source, load_tokenizer
 from toytext import toy_tokenizer
 
 WHAT_WORKS = (
@@ -410,7 +407,7 @@ def test_weights_of_layers_that_the_model_lacks(family, n, first, tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, entry: 1}))
     lens = headlens.load(str(tmp_path), device="cpu")
-    surplus = surplus_weights(lens)
+    surplus = surplus_weights(lens.model, lens.unused)
     assert (len(surplus), surplus[0]) == (n, first)
     assert failed(lens, "weights") == (
         f"the files hold {n} weights of layers that the model does not have, such as {first}"
@@ -422,12 +419,12 @@ def test_unused_weights_of_other_parts_are_a_remark(checkpoint, tmp_path):
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     (tmp_path / "m" / "config.json").write_text(json.dumps({**config, "architectures": ["BertModel"]}))
     lens = headlens.load(str(tmp_path / "m"), device="cpu")
-    assert surplus_weights(lens) == ()
+    assert surplus_weights(lens.model, lens.unused) == ()
     assert ok(lens, "weights") == (
         "all 37 weights are there, and numbers (but pooler.dense.bias and 1 more, which no head looks "
         "through: random) (the files hold 5 others, not used, such as cls.predictions.bias)"
     )
     lens.unused = ("bert.encoder.layer.2.intermediate.dense.bias", "bert.encoder.layer.1.new.bias")
-    assert surplus_weights(lens) == lens.unused[:1]
+    assert surplus_weights(lens.model, lens.unused) == lens.unused[:1]
     lens.model.config.num_nextn_predict_layers = 1  # the third is there to guess further tokens
-    assert surplus_weights(lens) == ()
+    assert surplus_weights(lens.model, lens.unused) == ()

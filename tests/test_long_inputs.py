@@ -12,8 +12,9 @@ import transformers
 
 import headlens
 from families import ALL
-from headlens import call, memory
 from headlens.errors import InputError
+from headlens.model import attention_call as call
+from headlens.model import seam as memory
 from headlens.passes import Reading
 from headlens.text.files import read_corpus
 from largest import Largest

@@ -9,9 +9,9 @@ import families
 import headlens
 import toys
 from headlens.errors import InputError, SelectorError
-from headlens.heads import Head
 from headlens.map_making import attention_maps
 from headlens.maps import AttentionMaps
+from headlens.model.heads import Head
 from headlens.text.reading import read
 
 A, B1, B2, C = [0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1], [0.25] * 4, [0.1, 0.2, 0.3, 0.4]

@@ -12,12 +12,12 @@ import families
 import headlens
 import planted
 import toys
-from headlens.block import Block
 from headlens.classification import Reading
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
 from headlens.errors import InputError
-from headlens.limits import takes_positions
+from headlens.model.lens import takes_positions
+from headlens.model.seam import Block
 from headlens.norm_lens import NormLens
 
 

@@ -11,8 +11,7 @@ import headlens
 import toys
 from headlens.errors import InputError
 from headlens.map_making import attention_maps
-from headlens.norms import handed_over
-from headlens.plain_layers import output_matrix
+from headlens.model.weights import handed_over, output_matrix
 
 TEXT = "The dog that the children found had lost its collar."
 

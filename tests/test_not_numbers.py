@@ -15,7 +15,7 @@ from families import build
 from headlens.classification import classify
 from headlens.cli import main
 from headlens.errors import ModelError, NotNumbersError
-from headlens.numeric import check_numbers
+from headlens.model.finite import check_numbers
 from headlens.passes import Reading
 from headlens.reading import Reader
 from headlens.redundancy.likeness.similar import similar

@@ -10,8 +10,8 @@ from transformers.models.llama import modeling_llama
 
 import headlens
 from families import BY_INTERFACE, batch, build, goes_through_the_interface
-from headlens import by_interface
-from headlens.plain_call import PlainCall, plain_where_equal
+from headlens.model import seam as by_interface
+from headlens.model.attention_call import PlainCall, plain_where_equal
 
 OWN = {"t5", "gpt_oss"}  # position biases, sinks
 

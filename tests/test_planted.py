@@ -7,7 +7,7 @@ import pytest
 import headlens
 import planted
 from headlens.classification import Sources
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.text.conllu import read_conllu
 
 

@@ -8,8 +8,8 @@ import transformers
 
 import headlens
 from families import batch
-from headlens.ablation.reference import gather
 from headlens.errors import ModelError
+from headlens.model.replacements import gather
 from toytext import toy_tokenizer
 
 

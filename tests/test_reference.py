@@ -9,7 +9,7 @@ from torch.testing import assert_close
 import families
 import headlens
 import toys
-from headlens.reference import HeadMatrices, causal, fused, padding, pattern, sum_over_heads
+from headlens.model.reference import HeadMatrices, causal, fused, padding, pattern, sum_over_heads
 
 
 def matrices(n_heads, n_kv_heads, dtype, width=5, value_width=3, model_width=16):

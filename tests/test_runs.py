@@ -18,7 +18,7 @@ from families import build
 from headlens import runs
 from headlens.errors import RunError
 from headlens.lens import Lens
-from headlens.loading import Source
+from headlens.model.load import Source
 from headlens.util.files import HOLDER, LOCK
 
 

@@ -12,9 +12,8 @@ from transformers.masking_utils import (
 
 import headlens
 from families import VOCAB, build
-from headlens.heads import Site
-from headlens.masks import lazy_mask
-from headlens.strips import Strip, additive
+from headlens.model.heads import Site
+from headlens.model.masks import Strip, additive, lazy_mask
 
 CAUSAL = {"mask_function": causal_mask_function, "q_length": 12, "kv_length": 12, "batch_size": 2}
 OPEN = {"mask_function": bidirectional_mask_function, "q_length": 12, "kv_length": 7, "batch_size": 2}

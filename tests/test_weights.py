@@ -13,11 +13,9 @@ import families
 import headlens
 import planted
 from headlens.errors import ModelError, SelectorError
-from headlens.factored import Factored
-from headlens.heads import Head
-from headlens.interface import route
-from headlens.layout import layouts
-from headlens.plain_layers import output_matrix
+from headlens.model.attention_call import route
+from headlens.model.heads import Head
+from headlens.model.weights import Factored, layouts, output_matrix
 
 
 def reading(lens, inputs):

@@ -12,12 +12,12 @@ from families import ALL, build
 from handmade import shares
 from headlens.errors import ModelError
 from headlens.lens import Lens
+from headlens.model.unembedding import Writing
 from headlens.reading import Reader
 from headlens.scorers.induction import Induction
 from headlens.text.batches import make_batches
 from headlens.text.inputs import Item
 from headlens.text.words import Encoded
-from headlens.writing import Writing
 
 
 def measured(lens: Lens) -> bool:

@@ -21,9 +21,8 @@ from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.benchmarks.metrics import Ratio
 from headlens.benchmarks.prediction import predict
-from headlens.heads import Head
-from headlens.lens import Lens
-from headlens.opening import load
+from headlens.lens import Lens, load
+from headlens.model.heads import Head
 from measure.setting import Setting
 from measure.timing import Row, timed
 

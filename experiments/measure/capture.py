@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from headlens.lens import Lens
-from headlens.opening import load
+from headlens.lens import Lens, load
 from measure import peers
 from measure.setting import Setting, forward, random_inputs
 from measure.timing import Row, Work, against

@@ -11,7 +11,7 @@ from headlens import passes
 from headlens.classification import classify, read_corpus
 from headlens.cli.classify import save
 from headlens.evidence import Settings, score_table
-from headlens.opening import load
+from headlens.lens import load
 from headlens.scorers import SCORERS
 from headlens.scorers.base import Context
 from headlens.tags import margins_in_force, tag_table

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from headlens.classification import classify, read_corpus
-from headlens.opening import load
+from headlens.lens import load
 from headlens.passes import Reading
 from measure.memory import alone, peak
 from measure.setting import Setting, forward, random_inputs

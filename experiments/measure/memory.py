@@ -15,7 +15,7 @@ import torch
 from transformers.utils import logging
 
 from headlens.classification import classify, read_corpus
-from headlens.opening import load
+from headlens.lens import load
 from measure.setting import Setting, forward, random_inputs
 from measure.timing import Row
 

@@ -14,9 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 
 from headlens.classification import read_corpus
-from headlens.lens import Lens
-from headlens.opening import load
-from headlens.sources import find
+from headlens.lens import Lens, load
+from headlens.model.source import find
 from headlens.text.corpus import Corpus
 
 GPT2 = {"n_embd": 768, "n_layer": 12, "n_head": 12}

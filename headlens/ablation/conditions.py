@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headlens.ablation.controls import matched, permuted
-from headlens.anatomy import Anatomy
 from headlens.errors import InputError
-from headlens.heads import Head
+from headlens.model.anatomy import Anatomy
+from headlens.model.heads import Head
 
 DRAWS = 20  # random sets that a set of heads is held against
 

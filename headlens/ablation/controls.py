@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headlens.heads import Head
+from headlens.model.heads import Head
 
 
 def matched(

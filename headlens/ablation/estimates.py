@@ -13,7 +13,7 @@ from headlens.ablation.importance import ranked
 from headlens.ablation.shapley import Value
 from headlens.benchmarks.metrics import Array
 from headlens.errors import InputError
-from headlens.heads import Head
+from headlens.model.heads import Head
 
 NORMS = ("layer",)
 

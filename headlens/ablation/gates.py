@@ -19,8 +19,8 @@ from headlens.benchmarks.base import Differentiable
 from headlens.benchmarks.batching import until_it_fits
 from headlens.benchmarks.metrics import Array
 from headlens.errors import InputError, NotNumbersError
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1  # temperature and ends of the hard concrete (Louizos et al. 2018)
 START = 2.0  # location of every gate at first: open with probability 0.97, yet often short of 1

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from headlens.attention import Edit
 from headlens.benchmarks.base import Differentiable
 from headlens.benchmarks.lots import Lot
-from headlens.devices import Carrier, lasting, moved
 from headlens.errors import ModelError
-from headlens.heads import Head, Site
-from headlens.lens import Lens
+from headlens.model.devices import Carrier, lasting, moved
+from headlens.model.heads import Head, Site
+from headlens.model.lens import Lens
+from headlens.model.seam import Edit
 
 Places = Mapping[tuple[str, int], tuple[list[int], list[int]]]  # see `_places`
 
@@ -34,7 +34,7 @@ class RowGates:
         self._made: dict[Site, Tensor] = {}  # gates of the latest pass, [row, head of the site]
 
     def edit(self, site: Site, output: Tensor) -> Tensor:
-        """Multiply heads' outputs by gates of their own; see `headlens.attention.Edit`."""
+        """Multiply heads' outputs by gates of their own; see `headlens.model.seam.Edit`."""
         mine = self._places.get((site.stack, site.layer))
         if mine is None:
             return output

@@ -13,9 +13,9 @@ from headlens.ablation.gating import RowGates, differentiating
 from headlens.benchmarks.base import Differentiable
 from headlens.benchmarks.batching import until_it_fits
 from headlens.benchmarks.metrics import Array
-from headlens.heads import Head
-from headlens.lens import Lens
-from headlens.numeric import not_numbers
+from headlens.model.finite import not_numbers
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 
 def per_example(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], gate: float = 1.0) -> Array:

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from headlens.benchmarks.metrics import Array, Metric
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.util.files import IMPORTANCE
 
 

@@ -13,8 +13,8 @@ from headlens.ablation.tagged import tags_sha256
 from headlens.ablation.units import fingerprint
 from headlens.benchmarks.base import Benchmark
 from headlens.engine import Here
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 READ_POOLER = ("classification", "harness")  # kinds of benchmark
 

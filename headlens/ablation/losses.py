@@ -13,8 +13,8 @@ from headlens.ablation.shapley import badness
 from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark
 from headlens.engine import Engine, Here
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 Heads = frozenset[Head]
 

@@ -16,10 +16,10 @@ from headlens.ablation.replay import NOTHING
 from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Array
-from headlens.blocks import blocks_of, first_block
 from headlens.engine import Engine, Here
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.blocks import blocks_of, first_block
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 BASELINE = "baseline"
 

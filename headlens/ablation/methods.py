@@ -17,10 +17,10 @@ from headlens.ablation.shapley import badness, shapley
 from headlens.ablation.showing import show
 from headlens.benchmarks.base import Benchmark, Differentiable
 from headlens.benchmarks.metrics import Array
-from headlens.diagnosis import diagnosing
 from headlens.errors import InputError
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.finite import diagnosing
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 Way = Callable[[Lens, Any, tuple[Head, ...], Settings], Estimate]
 

@@ -18,8 +18,8 @@ from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark, Differentiable
 from headlens.benchmarks.inputs import MIN_EXAMPLES
 from headlens.errors import InputError
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 
 def halves(benchmark: Benchmark, seed: int) -> tuple[list[int], list[int]]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from headlens.ablation.conditions import DRAWS, check_sweep
 from headlens.ablation.methods import METHODS
-from headlens.ablation.modes import check_mode
 from headlens.ablation.prefix import MEMORY
 from headlens.benchmarks.inputs import Options
 from headlens.engine import Engine
 from headlens.errors import InputError
-from headlens.heads import Head
+from headlens.model.heads import Head
+from headlens.model.replacements import check_mode
 
 ORDERS = ("each", *METHODS)
 
@@ -24,7 +24,7 @@ class Plan:
 
     Args:
         sweep: which heads are taken out together, a name in `headlens.ablation.conditions.SWEEPS`.
-        mode: what stands in their place, a name in `headlens.ablation.modes.MODES`.
+        mode: what stands in their place, a name in `headlens.model.replacements.MODES`.
         heads: the heads that may be taken out; all that the benchmark runs by default.
         order: how importance is estimated, names in `ORDERS`; *cumulative* goes by the first.
         step: share of heads that *cumulative* takes out at each step, 0..1.

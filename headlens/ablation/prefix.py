@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from headlens.ablation.replay import BLOCKS, NOTHING, PROJECTIONS, Pass, Replay, pass_key, tensors_in
-from headlens.blocks import blocks_of, first_block
-from headlens.dryrun import run
-from headlens.given import Given
-from headlens.heads import Head, Site
-from headlens.lens import Lens
+from headlens.model.blocks import blocks_of, first_block
+from headlens.model.heads import Head, Site
+from headlens.model.lens import Lens
+from headlens.model.seam import Given
+from headlens.model.trace import run
 
 MEMORY = 2**30  # bytes, unless told otherwise
 TOLERANCE = 1e-6  # of what a pass with reuse puts out, against the clean run, relative to its largest value

@@ -9,15 +9,14 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from headlens.ablation.modes import NEED_REFERENCE
 from headlens.ablation.prefix import Prefix
-from headlens.ablation.reference import Reference, gather
 from headlens.ablation.showing import show
 from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Array
-from headlens.diagnosis import diagnosing, find_source
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.finite import diagnosing, find_source
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
+from headlens.model.replacements import NEED_REFERENCE, Reference, gather
 
 T = TypeVar("T")
 

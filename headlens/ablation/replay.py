@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.blocks import Block, replaced_forward
-from headlens.given import Given
-from headlens.heads import Site
-from headlens.lens import Lens
+from headlens.model.blocks import Block, replaced_forward
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
+from headlens.model.seam import Given
 
 NOTHING, BLOCKS, HEADS, PROJECTIONS = range(4)
 """How much a pass leaves out: whole blocks; attention in the first block, too; its projections, too."""

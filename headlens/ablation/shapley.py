@@ -14,9 +14,9 @@ from headlens.ablation.gating import loss_without
 from headlens.ablation.showing import show
 from headlens.benchmarks.base import Benchmark, Differentiable
 from headlens.benchmarks.metrics import Array
-from headlens.diagnosis import diagnosing
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.finite import diagnosing
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 Value = Callable[[frozenset[Head]], float]
 """How bad the model is without some heads: a loss, or any number of which smaller is better."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from headlens.benchmarks.base import Benchmark, Differentiable
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 
 def show(benchmark: Benchmark, lens: Lens) -> None:

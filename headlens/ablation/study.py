@@ -12,8 +12,8 @@ from headlens.ablation.tagged import tagged_heads
 from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark
 from headlens.errors import InputError
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 
 @dataclass(frozen=True, eq=False)

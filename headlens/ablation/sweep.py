@@ -20,8 +20,8 @@ from headlens.benchmarks.base import Benchmark, open_benchmark, sample_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.engine import Engine
 from headlens.errors import InputError
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 from headlens.util.files import locked
 
 
@@ -61,7 +61,7 @@ def sweep(
             head of a layer kept; "layer": each whole layer; "tags": all heads of each tag; "set": `heads`
             together.
         mode: what stands in a head's place: "zero", "mean", "resample" or "uniform"; see
-            `headlens.ablation.modes`.
+            `headlens.model.replacements`.
         heads: the heads in question, such as ``4.*``; all by default.
         order: how importance is estimated: "gradient", "taylor", "integrated", "each", "shapley", "gates",
             "random", or several of these; *cumulative* goes by the first.

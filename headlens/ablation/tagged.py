@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from headlens.errors import RunError
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 from headlens.util.files import CHANGED, TAGS, file_sha256, load_json, read_checked
 
 _KINDS: dict[str, type] = {"stack": str, "layer": int, "head": int, "tags": str, "evidence": str}

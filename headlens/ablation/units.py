@@ -15,7 +15,7 @@ from torch import nn
 
 from headlens.benchmarks.metrics import Array
 from headlens.errors import RunError
-from headlens.offloaded import named_weights
+from headlens.model.devices import named_weights
 from headlens.util.files import (
     file_name,
     inner_folder,

@@ -21,7 +21,7 @@ from headlens.benchmarks.similarity import Similarity
 from headlens.benchmarks.translation import Translation
 from headlens.benchmarks.windows import windows
 from headlens.errors import InputError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 from headlens.text.conllu import read_conllu
 
 SAMPLE = Path(headlens.data.__file__).parent / "sample"

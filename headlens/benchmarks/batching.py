@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headlens.devices import moved
 from headlens.errors import ModelError
-from headlens.lens import Lens
-from headlens.limits import check_ids, known_pad
-from headlens.shortage import is_out_of_memory
+from headlens.model.devices import is_out_of_memory, moved
+from headlens.model.lens import Lens, check_ids, known_pad
 
 T = TypeVar("T")
 

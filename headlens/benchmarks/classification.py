@@ -22,8 +22,8 @@ from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import no_cache
-from headlens.devices import moved
-from headlens.lens import Lens
+from headlens.model.devices import moved
+from headlens.model.lens import Lens
 from headlens.util.files import file_sha256, from_home
 
 

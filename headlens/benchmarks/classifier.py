@@ -11,8 +11,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICA
 from headlens.benchmarks.inputs import Options
 from headlens.benchmarks.labelled import Labelled, listed
 from headlens.errors import InputError, ModelError
-from headlens.lens import Lens
-from headlens.opening import body_weights
+from headlens.model.lens import Lens, body_weights
 
 _NUMBERED = re.compile(r"LABEL_\d+")  # what `transformers` calls labels that nobody named
 

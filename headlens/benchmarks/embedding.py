@@ -11,7 +11,7 @@ from torch import Tensor
 from headlens.benchmarks.batching import padded, run_batches
 from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import no_cache
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 
 def embed(lens: Lens, ids: Sequence[Sequence[int]], batch_size: int | None = None) -> Tensor:

@@ -21,8 +21,8 @@ from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input
 from headlens.benchmarks.metrics import Array, Ratio
 from headlens.benchmarks.numbers import writing_numbers
 from headlens.errors import InputError
-from headlens.lens import Lens
-from headlens.numeric import holds_none
+from headlens.model.finite import holds_none
+from headlens.model.lens import Lens
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headlens.benchmarks.inputs import need_tokenizer
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 NEW_TOKENS = 256  # that a task lets a model write where it does not say how many; lm_eval's own default
 

@@ -12,7 +12,7 @@ from headlens.benchmarks.harness_tasks import quietly
 from headlens.benchmarks.inputs import Options, need_tokenizer
 from headlens.benchmarks.language_head import check_head_weights, predicts_next
 from headlens.errors import ModelError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 
 @contextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headlens import limits
 from headlens.errors import InputError, ModelError
-from headlens.lens import Lens
+from headlens.model import lens as limits
+from headlens.model.lens import Lens
 
 MIN_EXAMPLES = 10  # with fewer, resampling examples says nothing
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from headlens.benchmarks.formats import read_table
 from headlens.benchmarks.inputs import MIN_EXAMPLES, need_tokenizer
 from headlens.errors import InputError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 CHOICES = (("text", "label"), ("text_a", "text_b", "label"))
 SHOWN = 12  # labels in a message

@@ -19,7 +19,7 @@ from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import Predicted, predict, tokens_at_once
 from headlens.benchmarks.windows import Window, windows
 from headlens.errors import InputError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 from headlens.text.lines import read_text
 from headlens.util.files import file_sha256, from_home
 

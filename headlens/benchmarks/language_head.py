@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from headlens.benchmarks.inputs import Options, need_tokenizer
 from headlens.errors import ModelError
-from headlens.lens import Lens
-from headlens.opening import body_weights
+from headlens.model.lens import Lens, body_weights
 
 
 def predicts_next(lens: Lens) -> bool:

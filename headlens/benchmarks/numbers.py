@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.lens import Lens
-from headlens.numeric import holds_none
+from headlens.model.finite import holds_none
+from headlens.model.lens import Lens
 
 SHOWN = 8  # tokens of an input that a message begins with
 

@@ -22,9 +22,9 @@ from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import predict, tokens_at_once
 from headlens.benchmarks.sentences import Sentence, context_token, encode
 from headlens.benchmarks.tables import Row
-from headlens.devices import moved
 from headlens.errors import InputError
-from headlens.lens import Lens
+from headlens.model.devices import moved
+from headlens.model.lens import Lens
 from headlens.util.files import file_sha256, from_home
 
 FIELDS = ("sentence_good", "sentence_bad")  # of BLiMP (Warstadt et al. 2020)

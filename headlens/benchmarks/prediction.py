@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from headlens.blocks import replaced_forward
-from headlens.devices import moved
-from headlens.dryrun import run
 from headlens.errors import ModelError
-from headlens.lens import Lens
+from headlens.model.blocks import replaced_forward
+from headlens.model.devices import moved
+from headlens.model.lens import Lens
+from headlens.model.trace import run
 
 LOGITS_AT_ONCE = 2**25  # in float32: 128 MiB
 CACHED = 2**19  # logits that a CPU's cache holds while they are summed

@@ -20,10 +20,10 @@ from headlens.benchmarks.labelled import Labelled, below_chance, encode, listed,
 from headlens.benchmarks.linear import Linear, fit, need_sklearn
 from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Metric
-from headlens.devices import moved
-from headlens.diagnosis import diagnosing
 from headlens.errors import InputError
-from headlens.lens import Lens
+from headlens.model.devices import moved
+from headlens.model.finite import diagnosing
+from headlens.model.lens import Lens
 from headlens.util.files import file_sha256, from_home
 
 

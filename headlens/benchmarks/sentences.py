@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headlens.benchmarks.inputs import need_tokenizer
 from headlens.benchmarks.tables import Row
 from headlens.errors import InputError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 NO_CONTEXT = "none: first tokens are not scored"
 

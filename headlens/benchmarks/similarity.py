@@ -18,7 +18,7 @@ from headlens.benchmarks.lots import Lot
 from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.tables import Row, read_rows
 from headlens.errors import InputError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 from headlens.util.files import file_sha256, from_home
 from headlens.util.formatting import decimal
 

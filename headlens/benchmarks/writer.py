@@ -5,7 +5,7 @@ from __future__ import annotations
 from headlens.benchmarks.inputs import Options
 from headlens.benchmarks.language_head import check_head_weights
 from headlens.errors import InputError, ModelError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 
 def check_writer(lens: Lens, options: Options) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor
 from headlens.checks.base import Outcome, largest
 from headlens.checks.fed import Fed, apart, feed, repeated, run
 from headlens.checks.subject import Subject
-from headlens.heads import Head, Site
-from headlens.lens import Lens
+from headlens.model.heads import Head, Site
+from headlens.model.lens import Lens
 
 TOKENS_AT_ONCE = 2048  # of all rows together
 NAMED = 8  # dead heads

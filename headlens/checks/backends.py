@@ -14,8 +14,8 @@ from headlens.checks.fed import apart, real_states, run
 from headlens.checks.rounding import rounding
 from headlens.checks.seen import look
 from headlens.checks.subject import Subject
-from headlens.heads import Head
-from headlens.interface import configs_of
+from headlens.model.attention_call import configs_of
+from headlens.model.heads import Head
 
 PATTERNS = {
     "encoder": ("encoder_attentions", "attentions"),

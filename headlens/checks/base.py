@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headlens.checks.subject import Subject
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 
 
 @dataclass(frozen=True, slots=True)

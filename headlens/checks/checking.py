@@ -14,9 +14,8 @@ from headlens.checks import CHECKS
 from headlens.checks.base import Check, Finding, Outcome, does_not_apply
 from headlens.checks.subject import Options, Subject
 from headlens.errors import HeadlensError, InputError
-from headlens.lens import Lens
-from headlens.opening import load
-from headlens.shortage import is_out_of_memory
+from headlens.model.devices import is_out_of_memory
+from headlens.model.lens import Lens, load
 
 NUMBERS = "numbers"
 SPOILED = f"not made: it needs numbers, and the check {NUMBERS} failed"

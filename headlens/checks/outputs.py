@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headlens.block import Block
 from headlens.checks.base import Outcome, largest, within
 from headlens.checks.fed import apart
 from headlens.checks.rounding import rounding
 from headlens.checks.subject import Subject
-from headlens.heads import Site
+from headlens.model.heads import Site
+from headlens.model.seam import Block
 
 
 def observing(subject: Subject) -> Outcome:

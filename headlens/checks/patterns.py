@@ -12,7 +12,7 @@ from headlens.checks.rounding import rounding
 from headlens.checks.seen import Seen
 from headlens.checks.sinks import without_sinks
 from headlens.checks.subject import Subject
-from headlens.heads import Head, Site
+from headlens.model.heads import Head, Site
 
 EVEN = 0.95  # of the largest entropy; the sharpest head of a trained model has next to none
 

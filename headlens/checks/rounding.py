@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.checks.seen import Seen, gap, look
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 CLOSE = 1e-5  # of the largest number, in float32 and finer
 STEPS = 8  # units of the last place, in half precision

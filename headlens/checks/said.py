@@ -7,8 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from headlens.heads import Site
-from headlens.lens import Lens
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headlens.block import Block
 from headlens.checks.fed import Fed, apart, run
-from headlens.heads import Head, Site
-from headlens.lens import Lens
+from headlens.model.heads import Head, Site
+from headlens.model.lens import Lens
+from headlens.model.seam import Block
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from headlens.checks.base import Outcome, does_not_apply
 from headlens.checks.fed import run
 from headlens.checks.said import Reach, config_of, counts, reach_of
 from headlens.checks.subject import Subject
-from headlens.compact import read_compact
-from headlens.heads import Site
-from headlens.masks import LazyMask
+from headlens.model.heads import Site
+from headlens.model.masks import LazyMask
+from headlens.model.source import read_compact
 
 FAR = 2**17  # tokens behind and ahead
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from headlens.attention import Seam
 from headlens.checks.base import largest
 from headlens.checks.fed import run
 from headlens.checks.subject import Subject
-from headlens.heads import Site
+from headlens.model.heads import Site
+from headlens.model.seam import Seam
 
 NOWHERE = -1e4  # a logit that takes nothing, in float16, too
 

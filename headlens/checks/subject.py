@@ -13,8 +13,7 @@ from headlens.checks.fed import Fed, feed
 from headlens.checks.rounding import amplified
 from headlens.checks.seen import Seen, look
 from headlens.checks.texts import Pair, drawn_pairs, pairs_of_text
-from headlens.lens import Lens
-from headlens.limits import longest_input
+from headlens.model.lens import Lens, longest_input
 
 LONGEST = 64  # tokens
 

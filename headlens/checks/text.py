@@ -9,7 +9,7 @@ from typing import Any
 from headlens.checks.base import Outcome, does_not_apply
 from headlens.checks.subject import Subject
 from headlens.checks.texts import TEXTS, sample, unknown_ids
-from headlens.limits import n_known
+from headlens.model.lens import n_known
 from headlens.text.inputs import sentence_inputs
 from headlens.text.targets import AsTarget
 from headlens.text.words import AlignmentError, Encoded, encode_text, encode_words

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from headlens.dryrun import token_ids
 from headlens.errors import InputError
-from headlens.lens import Lens
-from headlens.limits import n_known
+from headlens.model.lens import Lens, n_known
+from headlens.model.trace import token_ids
 from headlens.text.chunks import Chunk
 from headlens.text.corpus import Corpus, Document
 from headlens.text.inputs import Item, sentence_inputs

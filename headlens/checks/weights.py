@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from headlens.checks.base import Outcome
 from headlens.checks.subject import Subject
-from headlens.fitting import in_order, surplus_weights
-from headlens.numeric import broken_parameter
-from headlens.opening import body_weights
+from headlens.model.finite import broken_parameter
+from headlens.model.lens import body_weights
+from headlens.model.load import in_order, surplus_weights
 from headlens.util.formatting import counted
 
 
@@ -19,7 +19,7 @@ def weights(subject: Subject) -> Outcome:
     if lacking:
         n = len(lacking)
         return Outcome(False, f"the checkpoint lacks {n} weights, such as {lacking[0]}", n, 0)
-    surplus = surplus_weights(lens)
+    surplus = surplus_weights(lens.model, lens.unused)
     if surplus:
         n = len(surplus)
         problem = f"the files hold {counted(n, 'weight')} of layers that the model does not have, such as "

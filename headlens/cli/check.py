@@ -14,7 +14,7 @@ from headlens.cli.options import ModelOptions, model_options
 
 if TYPE_CHECKING:
     from headlens.checks.base import Finding
-    from headlens.lens import Lens
+    from headlens.model.lens import Lens
 
 
 @click.command(

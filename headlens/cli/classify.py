@@ -16,7 +16,7 @@ from headlens.cli.options import ModelOptions, model_options, names, said
 
 if TYPE_CHECKING:
     from headlens.classification import Classification
-    from headlens.lens import Lens
+    from headlens.model.lens import Lens
 
 
 def _known_tags(_: click.Context, __: click.Parameter, tags: str | None) -> str | None:
@@ -208,7 +208,7 @@ def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
 def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     """Say in a few lines how many heads carry each tag, and which carry it most clearly."""
     from headlens.findings import clearest, unscored_stacks, was_tested
-    from headlens.heads import Head
+    from headlens.model.heads import Head
     from headlens.scorers import SCORERS
     from headlens.util.formatting import counted
 

@@ -27,8 +27,8 @@ def command(model: str, as_json: bool, seq_len: int, revision: str | None, trust
     No weights are read: a config.json is enough.
     """
     from headlens.cli.options import hush
-    from headlens.describe import describe, sketch, table
-    from headlens.loading import find
+    from headlens.model.describe import describe, sketch, table
+    from headlens.model.load import find
 
     hush()
     anatomy = sketch(find(model, revision, trust_remote_code))

@@ -12,7 +12,7 @@ from types import FrameType
 import click
 
 from headlens.errors import HeadlensError, RunError
-from headlens.shortage import is_out_of_memory
+from headlens.model.devices import is_out_of_memory
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _GO_ON = ("ablate", "run")  # commands that go on where they stopped

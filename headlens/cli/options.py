@@ -15,7 +15,7 @@ import click
 from headlens.cli import debug_option, say
 
 if TYPE_CHECKING:
-    from headlens.lens import Lens
+    from headlens.model.lens import Lens
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,7 +54,7 @@ class ModelOptions:
 def _known_device(_: click.Context, __: click.Parameter, device: str) -> str:
     """Refuse a device that there is not, before anything is run."""
     if device != "auto":
-        from headlens.placing import pick_device
+        from headlens.model.load import pick_device
 
         pick_device(device)
     return device

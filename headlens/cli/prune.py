@@ -12,8 +12,8 @@ from headlens.cli.check import checked
 from headlens.cli.options import ModelOptions, model_options, said, spoken_warnings
 
 if TYPE_CHECKING:
-    from headlens.heads import Head
-    from headlens.lens import Lens
+    from headlens.model.heads import Head
+    from headlens.model.lens import Lens
     from headlens.redundancy.pruning.prune import Result
 
 

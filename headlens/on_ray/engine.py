@@ -16,7 +16,7 @@ from tqdm import tqdm
 from headlens.ablation.units import fingerprint
 from headlens.engine import Work
 from headlens.errors import InputError, RunError, first_line
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 from headlens.on_ray.cluster import connect
 from headlens.on_ray.room import Node, Room, room_for
 from headlens.on_ray.worker import VERSIONS, Copy, Done, Worker, pack

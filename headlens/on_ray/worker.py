@@ -17,10 +17,10 @@ import transformers
 import headlens
 from headlens.ablation.units import fingerprint
 from headlens.errors import InputError, ModelError
-from headlens.lens import Lens
-from headlens.loading import load_model
-from headlens.offloaded import is_spread
-from headlens.sources import Source
+from headlens.model.devices import is_spread
+from headlens.model.lens import Lens
+from headlens.model.load import load_model
+from headlens.model.source import Source
 
 VERSIONS = {
     "headlens": headlens.__version__,

@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex, to_rgb
 
 from headlens.ablation.result import Sweep
 from headlens.benchmarks.metrics import Array
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.ablation_grid import Cell, Grid
 from headlens.report.ablation_words import BETTER, MISSING, WORSE, estimated_on
 from headlens.report.figures import InchFigure, wrapped

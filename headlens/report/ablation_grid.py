@@ -13,7 +13,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import Colormap, Normalize, to_hex, to_rgba
 from matplotlib.patches import Rectangle
 
-from headlens.heads import STACKS, Head
+from headlens.model.heads import STACKS, Head
 from headlens.report.ablation_words import MISSING
 from headlens.report.figures import InchFigure, wrapped
 from headlens.report.fonts import BASE

@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize
 
 from headlens.ablation.result import Sweep
 from headlens.benchmarks.metrics import Array
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.ablation_grid import Cell, Grid, Scale
 from headlens.report.ablation_words import (
     MISSING,

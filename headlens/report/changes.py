@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from headlens.comparison import ALL
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.figures import InchFigure
 from headlens.report.head_map import HeadMap, Tile
 

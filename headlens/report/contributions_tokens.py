@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.axes import Axes
 
-from headlens.heads import STACKS, Head
+from headlens.model.heads import STACKS, Head
 from headlens.report.ablation_grid import Scale
 from headlens.report.contributions import scale_of
 from headlens.report.contributions_words import MEANINGS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from headlens.heads import Head
+from headlens.model.heads import Head
 
 if TYPE_CHECKING:
     from headlens.redundancy.contributions.result import Contributions

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from headlens.errors import InputError
-from headlens.heads import STACKS
+from headlens.model.heads import STACKS
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import POINTS, text_size
 from headlens.report.links import link_points

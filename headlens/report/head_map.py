@@ -10,7 +10,7 @@ from typing import Literal
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from headlens.heads import STACKS, Head
+from headlens.model.heads import STACKS, Head
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import POINTS, text_size
 from headlens.report.links import link_areas, link_name

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import Collection, LineCollection, PatchCollection
 from matplotlib.patches import Rectangle
 
-from headlens.heads import Head
+from headlens.model.heads import Head
 
 Box = tuple[float, float, float, float]
 UNSEEN = 0.001

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headlens.errors import RunError
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 from headlens.report.page.files import read_table
 from headlens.report.same_model import SameModel
 from headlens.report.tag_map import tags_by_head

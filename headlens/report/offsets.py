@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from headlens.errors import InputError
-from headlens.heads import STACKS
+from headlens.model.heads import STACKS
 from headlens.report.figures import InchFigure
 from headlens.report.links import link_lines
 from headlens.report.pages import INSIDE, TWO_COLUMNS, count_heads, head_names, listing, page

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.errors import RunError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 from headlens.report.page.files import at, read_json
 from headlens.util.files import from_home, is_directory, is_there
 

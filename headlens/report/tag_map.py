@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.figures import InchFigure
 from headlens.report.head_map import HeadMap, Tile
 from headlens.report.pages import listing

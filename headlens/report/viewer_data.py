@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headlens.heads import Head, head_name
+from headlens.model.heads import Head, head_name
 from headlens.report.levels import coded, levels
 from headlens.report.parts import COLOURS
 from headlens.report.tag_styles import STYLES, style_of

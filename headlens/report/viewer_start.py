@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headlens.errors import InputError
-from headlens.heads import Head, Site, head_name, select
+from headlens.model.heads import Head, Site, head_name, select
 
 SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "unit": ("tokens", "words"),

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headlens.block import Block
-from headlens.devices import moved
-from headlens.heads import Site
-from headlens.lens import Lens
+from headlens.model.devices import moved
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
+from headlens.model.seam import Block
 from headlens.text.batches import Batch
 from headlens.text.corpus import Corpus
 

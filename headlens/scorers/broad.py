@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from headlens.heads import STACKS
+from headlens.model.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
 
 

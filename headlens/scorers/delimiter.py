@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from headlens.heads import STACKS
+from headlens.model.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
 from headlens.text.batches import Batch
 

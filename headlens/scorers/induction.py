@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from headlens.lens import Lens
+from headlens.model.lens import Lens
+from headlens.model.unembedding import Writing
 from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView
 from headlens.scorers.copies import earlier_copies, share_on
 from headlens.text.batches import Batch
-from headlens.writing import Writing
 
 COPIED = 2  # tokens of each input whose copying is measured
 

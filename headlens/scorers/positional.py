@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from headlens.devices import moved
-from headlens.heads import STACKS
+from headlens.model.devices import moved
+from headlens.model.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
 from headlens.scorers.choice import is_unique_max
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from headlens.devices import moved
 from headlens.errors import InputError
+from headlens.model.devices import moved
 from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView
 from headlens.scorers.choice import unique_argmax
 from headlens.scorers.frequencies import corpus_frequencies, rarest, read_frequencies

@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from headlens.errors import InputError
-from headlens.lens import Lens
-from headlens.limits import check_ids
-from headlens.offloaded import weight_of
+from headlens.model.devices import weight_of
+from headlens.model.lens import Lens, check_ids
 from headlens.scorers.base import Context
 from headlens.scorers.frequencies import table_rows
 

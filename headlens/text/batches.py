@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from headlens.devices import moved
+from headlens.model.devices import moved
 from headlens.text.inputs import Item
 
 T = TypeVar("T")

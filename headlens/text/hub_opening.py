@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headlens.errors import CorpusError
-from headlens.sources import hub_reachable
+from headlens.model.source import hub_reachable
 from headlens.text.hub import Place
 from headlens.text.hub_library import library, one_line, quiet, told
 

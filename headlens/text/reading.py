@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from headlens.errors import InputError
-from headlens.limits import check_ids, longest_input
+from headlens.model.lens import check_ids, longest_input
 from headlens.text.targets import AsTarget, decoder_ids, start_id
 from headlens.text.words import Encoded, encode_text
 from headlens.util.formatting import mended, readable_tokens
 
 if TYPE_CHECKING:
-    from headlens.lens import Lens
+    from headlens.model.lens import Lens
 
 
 @dataclass(frozen=True, slots=True)

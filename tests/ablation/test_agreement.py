@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from headlens.ablation.importance import agreement, ranked
-from headlens.heads import Head
+from headlens.model.heads import Head
 
 
 def test_agreement_of_methods():

@@ -14,7 +14,7 @@ from headlens.ablation.gates import ROLES, Fit, Learned, _batches, _slope, draw,
 from headlens.ablation.methods import estimate
 from headlens.benchmarks.base import open_benchmark
 from headlens.errors import InputError
-from headlens.heads import Head
+from headlens.model.heads import Head
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 
 IDS = [[5, 9, 30], [17, 8, 22, 41, 6], [7, 12], [33, 9, 50, 12]]

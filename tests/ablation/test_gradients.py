@@ -17,7 +17,7 @@ from headlens.ablation.methods import estimate
 from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.benchmarks.language import Language
-from headlens.heads import Head
+from headlens.model.heads import Head
 from toytext import toy_pairs, toy_text, toy_tokenizer, write_lines, write_pairs
 
 ROUGH = ("llama", "bloom", "t5")  # compute some parts in float32, whatever the model's type

@@ -10,9 +10,8 @@ import torch
 
 import headlens
 from families import ALL, BY_HOOKS, batch, build, implementations
-from headlens.ablation.modes import MODES
-from headlens.ablation.reference import gather
 from headlens.errors import InputError, ModelError
+from headlens.model.replacements import MODES, gather
 from toytext import toy_text, toy_tokenizer
 
 SEQ2SEQ = ("t5", "bart", "marian")
@@ -157,7 +156,7 @@ def test_uniform_in_blocks_is_uniform(monkeypatch):
     inputs = batch(lens.model)
     with lens.ablate("*.2", "uniform"):
         whole = logits(lens, inputs)
-        monkeypatch.setattr("headlens.call.UNIFORM_CELLS", 40)
+        monkeypatch.setattr("headlens.model.attention_call.UNIFORM_CELLS", 40)
         torch.testing.assert_close(logits(lens, inputs), whole)
 
 
@@ -243,7 +242,7 @@ def test_a_pass_that_fails_is_forgotten():
 
 
 def test_the_pool_is_bounded(monkeypatch):
-    monkeypatch.setattr("headlens.ablation.reference.POOL", 5)
+    monkeypatch.setattr("headlens.model.replacements.POOL", 5)
     lens = headlens.load(build("bert"), toy_tokenizer())
     texts = [toy_text(3 + n % 5, n) for n in range(20)]
     pools = []

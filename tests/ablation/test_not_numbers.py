@@ -13,13 +13,14 @@ import headlens
 import notnumbers
 import toytasks
 from families import build
-from headlens.ablation import gates, modes
+from headlens.ablation import gates
 from headlens.ablation.measuring import Measuring
 from headlens.ablation.methods import METHODS, estimate
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import open_benchmark
 from headlens.errors import InputError, ModelError, NotNumbersError
-from headlens.heads import Head
+from headlens.model import replacements as modes
+from headlens.model.heads import Head
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 
 NAN, INF = math.nan, math.inf

@@ -8,9 +8,9 @@ import torch
 import headlens
 from families import ALL, BY_INTERFACE, batch, build
 from headlens.ablation.prefix import Prefix
-from headlens.ablation.reference import gather
 from headlens.ablation.replay import BLOCKS, HEADS, NOTHING, PROJECTIONS
-from headlens.blocks import blocks_of, first_block
+from headlens.model.blocks import blocks_of, first_block
+from headlens.model.replacements import gather
 
 
 def logits(lens, inputs):

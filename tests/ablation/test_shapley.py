@@ -9,7 +9,7 @@ from carriers import CARRIER, NOISE, backup_pair, benchmark_of, losses_of, scale
 from headlens.ablation.estimates import Settings
 from headlens.ablation.methods import estimate
 from headlens.ablation.shapley import badness, shapley
-from headlens.heads import Head
+from headlens.model.heads import Head
 
 HEADS = [Head("encoder", 0, i) for i in range(4)]
 

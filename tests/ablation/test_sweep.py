@@ -13,13 +13,13 @@ import headlens
 from families import build
 from headlens.ablation.conditions import SWEEPS
 from headlens.ablation.importance import ranked
-from headlens.ablation.modes import MODES
 from headlens.ablation.result import same_input
 from headlens.ablation.sweep import Plan, open_for, run_sweep, sweep
 from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.errors import InputError, RunError
-from headlens.heads import Head
+from headlens.model.heads import Head
+from headlens.model.replacements import MODES
 from headlens.util.files import ABLATION, IMPORTANCE
 from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 

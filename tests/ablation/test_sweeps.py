@@ -21,7 +21,7 @@ from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.errors import InputError, RunError
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.util.files import TAGS, write_csv
 from headlens.util.statistics import draws
 from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs

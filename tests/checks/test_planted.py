@@ -12,11 +12,11 @@ from transformers.models.bert import modeling_bert
 import headlens
 from checked import failed, found, ok
 from families import ALL, build
-from headlens.attention import Seam
-from headlens.call import AttentionCall
 from headlens.checks import CHECKS, fed
 from headlens.checks.checking import finding_of
 from headlens.checks.subject import Subject
+from headlens.model.attention_call import AttentionCall
+from headlens.model.seam import Seam
 
 
 def test_looking_that_changes_the_model(monkeypatch):

@@ -10,7 +10,7 @@ from transformers import masking_utils
 import headlens
 from families import ALL, build
 from headlens.checks.said import Reach, config_of, counts, reach_of
-from headlens.masks import LazyMask
+from headlens.model.masks import LazyMask
 from toys import site
 
 

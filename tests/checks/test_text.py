@@ -11,13 +11,13 @@ from transformers import PreTrainedTokenizerFast
 
 import headlens
 from families import build
-from headlens.ablation.reference import of_texts
 from headlens.benchmarks.base import open_benchmark
 from headlens.checks import CHECKS
 from headlens.checks.checking import finding_of
 from headlens.checks.subject import Subject
 from headlens.checks.texts import TEXTS, sample, unknown_ids
 from headlens.errors import InputError
+from headlens.model.lens import of_texts
 from headlens.text.words import word_spans
 from toytext import toy_tokenizer
 

@@ -11,12 +11,12 @@ import pytest
 import transformers
 from click.testing import CliRunner
 
-import headlens.describe
+import headlens.model.describe
 from families import build
 from headlens import cli
-from headlens.anatomy import examine
-from headlens.describe import table
 from headlens.errors import ModelError
+from headlens.model.anatomy import examine
+from headlens.model.describe import table
 
 
 def run(*arguments: str):
@@ -144,7 +144,7 @@ def test_an_unexpected_error_is_one_line(monkeypatch):
     def fail(*_):
         raise RuntimeError("first\n  second")
 
-    monkeypatch.setattr(headlens.describe, "sketch", fail)
+    monkeypatch.setattr(headlens.model.describe, "sketch", fail)
     assert run("describe", "minilm") == (
         1,
         "",

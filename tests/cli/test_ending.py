@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from headlens.benchmarks.similarity import Similarity
 from headlens.cli import ending, main
 from headlens.lens import Lens
-from headlens.shortage import is_out_of_memory
+from headlens.model.devices import is_out_of_memory
 from toytext import store_bert, toy_pairs, write_pairs
 
 GOES_ON = " What was finished is kept: type the same again, and it goes on."
@@ -55,7 +55,7 @@ COMMANDS = {
     "run": ["run", "{toml}", "--out", "{out}"],
 }
 WHERE = {  # what is interrupted: while the model loads, while it runs, while figures are drawn, while writing
-    "loading": "headlens.loading.load_tokenizer",
+    "loading": "headlens.model.load.load_tokenizer",
     "running": "torch.nn.LayerNorm.forward",
     "drawing": "matplotlib.figure.Figure.savefig",
     "writing": "pathlib.Path.replace",
@@ -109,7 +109,7 @@ def test_an_interrupt_that_a_library_makes_another_error_of(place, tmp_path, mon
         except KeyboardInterrupt:
             raise ImportError("KeyboardInterrupt: <EMPTY MESSAGE>") from None
 
-    monkeypatch.setattr("headlens.loading.load_tokenizer", interrupt)
+    monkeypatch.setattr("headlens.model.load.load_tokenizer", interrupt)
     done = CliRunner().invoke(main, typed(place, tmp_path / "out", "view"))
     assert (done.exit_code, done.stderr) == (130, "Interrupted.\n")
 

@@ -188,7 +188,7 @@ def test_a_changed_section_that_was_killed_before_it_began_goes_on(folder, small
 
     for _ in range(2):
         with monkeypatch.context() as patch:
-            patch.setattr("headlens.loading.load_tokenizer", killed)
+            patch.setattr("headlens.model.load.load_tokenizer", killed)
             assert run(file, "--out", tmp_path / "o", "--quiet").exit_code == 130
     again = run(file, "--out", tmp_path / "o", "--quiet")
     assert again.exit_code == 0, again.output

@@ -7,7 +7,7 @@ import headlens
 import planted
 import toys
 from families import ALL, build
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.redundancy.contributions.contributing import contributions
 from headlens.redundancy.contributions.direct import _confined, slopes_of
 from headlens.redundancy.contributions.writers import writers_of

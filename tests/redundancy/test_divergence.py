@@ -8,7 +8,7 @@ import torch
 from scipy.spatial.distance import jensenshannon
 
 from handmade import item, one_batch, random_pattern, site, visibility
-from headlens.block import Block
+from headlens.model.seam import Block
 from headlens.redundancy.likeness import divergence
 from headlens.redundancy.likeness.divergence import add_pairs, mean_divergence
 from headlens.redundancy.likeness.patterns import Patterns, cells_of, spans

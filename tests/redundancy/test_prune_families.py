@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 import families
 import headlens
-from headlens.dryrun import run
 from headlens.errors import ModelError
+from headlens.model.trace import run
 from headlens.redundancy.pruning.forms import compact, cut, masked
 from headlens.redundancy.pruning.prune import prune
 

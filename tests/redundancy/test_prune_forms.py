@@ -10,8 +10,8 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 import families
 import headlens
 import toys
-from headlens.compact import read_compact
 from headlens.errors import InputError, ModelError, RunError, SelectorError
+from headlens.model.source import read_compact
 from headlens.redundancy.pruning.forms import FORMS, automatic, cut, masked
 from headlens.redundancy.pruning.probe import Probe
 from headlens.redundancy.pruning.prune import prune

@@ -6,7 +6,7 @@ from transformers import AlbertConfig
 import families
 import headlens
 from headlens.errors import InputError, RunError
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.redundancy.pruning.choosing import least_important
 from headlens.redundancy.pruning.plan import cut_alike, cut_each, silence
 

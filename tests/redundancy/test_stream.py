@@ -16,8 +16,8 @@ import families
 import headlens
 import toys
 from families import ALL, build
-from headlens.dryrun import run
-from headlens.linear_norm import norm_of
+from headlens.model.trace import run
+from headlens.model.unembedding import norm_of
 from headlens.redundancy.contributions.places import Place, noting
 from headlens.redundancy.contributions.stream import joints_of
 from streams import JOINED

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from headlens.ablation.importance import agreement, ranked
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.ablation import figures
 from headlens.report.ablation_gates import gates_figure
 from headlens.report.ablation_heads import importance_figure

@@ -17,7 +17,7 @@ from headlens.comparison import compare
 from headlens.errors import HeadlensError, RunError
 from headlens.experiment.published import TAKES, read_published
 from headlens.finished import read_finished
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.marks import read_marks
 from headlens.report.page.write import report_page
 from headlens.util.files import CONTROLS

@@ -8,7 +8,7 @@ import pytest
 import madeup
 import toys
 from headlens.errors import InputError
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.redundancy.contributions.predicted import Predicted
 from headlens.redundancy.contributions.result import MEASURES, Contributions
 from headlens.redundancy.contributions.sums import BY_TOKEN

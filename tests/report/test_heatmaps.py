@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import toys
-from headlens.heads import Head
 from headlens.maps import AttentionMaps
+from headlens.model.heads import Head
 from headlens.report.figures import DPI, figure_bytes
 from headlens.report.panels import compose
 from headlens.report.parts import SCALE, pooled

@@ -9,7 +9,7 @@ import toys
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
 from headlens.errors import RunError
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.marks import read_marks
 from headlens.util.files import IMPORTANCE, write_csv
 

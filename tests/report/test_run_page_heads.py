@@ -9,7 +9,7 @@ import finishedruns
 import toys
 from browser import open_page
 from headlens.examples import save
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.page.write import write_report
 from headlens.report.viewer_data import Marks
 

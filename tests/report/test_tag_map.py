@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 import madeup
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.classify import tag_map_figure
 from headlens.report.figures import figure_bytes
 from headlens.report.head_map import HeadMap, Tile, split

@@ -6,7 +6,7 @@ from matplotlib.colors import to_rgb
 from playwright.sync_api import expect
 
 import toys
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.report.tag_styles import STYLES
 from headlens.report.viewer_data import Marks
 from viewers import chosen, controls, grid, shows, tokens, viewing

@@ -12,13 +12,13 @@ import toys
 from families import VOCAB, build
 from handmade import shares
 from headlens.lens import Lens
+from headlens.model.unembedding import Writing
 from headlens.reading import Reader
 from headlens.scorers.induction import COPIED, Induction
 from headlens.text.batches import make_batches
 from headlens.text.inputs import Item
 from headlens.text.repeats import N_INPUTS, frame, repeated_inputs
 from headlens.text.words import Encoded
-from headlens.writing import Writing
 
 WORDS, WIDTH = 12, 16  # of the models made by hand
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from handmade import baselines, item, one_batch, random_pattern, shares, site, tally, visibility
-from headlens.block import Block
+from headlens.model.seam import Block
 from headlens.scorers.base import TokenView
 from headlens.scorers.duplicate import DuplicateToken
 from headlens.scorers.induction import Induction

@@ -6,8 +6,8 @@ from transformers import PreTrainedTokenizerFast
 
 import real
 import toys
-from headlens.loading import find
-from headlens.tokenizing import load_tokenizer
+from headlens.model.load import find
+from headlens.model.source import load_tokenizer
 from headlens.util.formatting import readable_tokens, visible
 
 JAPANESE = "「蒔絵師は硯箱にひびが入ったと気づき、それを棚へ戻した。」"

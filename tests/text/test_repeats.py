@@ -7,8 +7,8 @@ import pytest
 import planted
 import real
 from headlens.errors import InputError
-from headlens.loading import load_model
-from headlens.sources import find
+from headlens.model.load import load_model
+from headlens.model.source import find
 from headlens.text.repeats import BLOCK, N_INPUTS, REPEATS, frame, ordinary_tokens, repeated_inputs
 from toytext import toy_tokenizer
 

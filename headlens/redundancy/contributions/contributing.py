@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlens.heads import Head, Site
-from headlens.lens import Lens
 from headlens.map_making import title_of
-from headlens.numeric import holds_none
+from headlens.model.finite import holds_none
+from headlens.model.heads import Head, Site
+from headlens.model.lens import Lens
 from headlens.redundancy.contributions.direct import slopes_of
 from headlens.redundancy.contributions.measuring import Parts, measure_writing, reaches_logits
 from headlens.redundancy.contributions.predicted import Predicted, position_of, predicted, token_id

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.devices import exact
-from headlens.heads import Site
-from headlens.lens import Lens
-from headlens.linear_norm import Norm, norm_of
+from headlens.model.devices import exact
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
+from headlens.model.unembedding import Norm, norm_of
 from headlens.redundancy.contributions.measuring import reaches_logits
 from headlens.redundancy.contributions.writers import at_outputs, writers_of
 

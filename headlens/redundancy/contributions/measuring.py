@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headlens.devices import exact
 from headlens.errors import ModelError
-from headlens.heads import Site
-from headlens.lens import Lens
-from headlens.linear_norm import Norm, norm_of
-from headlens.numeric import holds_none, not_numbers
+from headlens.model.devices import exact
+from headlens.model.finite import holds_none, not_numbers
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
+from headlens.model.unembedding import Norm, norm_of
 from headlens.redundancy.contributions.places import Place, noting
 from headlens.redundancy.contributions.stream import Joint
 from headlens.redundancy.contributions.sums import Array, Sums

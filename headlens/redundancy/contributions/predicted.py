@@ -11,8 +11,8 @@ from torch import Tensor
 
 from headlens.benchmarks.language_head import predicts_next
 from headlens.errors import InputError
-from headlens.lens import Lens
-from headlens.numeric import holds_none
+from headlens.model.finite import holds_none
+from headlens.model.lens import Lens
 from headlens.util.formatting import readable_tokens
 
 

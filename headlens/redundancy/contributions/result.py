@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from headlens.errors import InputError
-from headlens.heads import Head, Site, head_name
+from headlens.model.heads import Head, Site, head_name
 from headlens.redundancy.contributions.predicted import Predicted
 from headlens.redundancy.contributions.sums import BY_TOKEN, Array
 from headlens.redundancy.contributions.tabling import long_table

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.devices import input_device
-from headlens.dryrun import run
-from headlens.heads import Site
-from headlens.lens import Lens
-from headlens.linear_norm import norm_of
+from headlens.model.devices import input_device
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
+from headlens.model.trace import run
+from headlens.model.unembedding import norm_of
 from headlens.redundancy.contributions.fitting import UnclearError, best_fit, scaled_fit
 from headlens.redundancy.contributions.places import Place, noting
 from headlens.redundancy.contributions.writers import at_outputs, writers_of

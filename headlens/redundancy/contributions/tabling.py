@@ -11,7 +11,7 @@ import pandas as pd
 from headlens.redundancy.contributions.sums import BY_TOKEN, Array
 
 if TYPE_CHECKING:
-    from headlens.heads import Site
+    from headlens.model.heads import Site
     from headlens.redundancy.contributions.result import Contributions
 
 CONTRIBUTIONS = ["stack", "layer", "head", "position", "token", *BY_TOKEN, "logit"]

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from headlens.errors import ModelError
-from headlens.heads import Site
-from headlens.lens import Lens
-from headlens.offloaded import weight_of
-from headlens.plain_layers import output_matrix
+from headlens.model.devices import weight_of
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
+from headlens.model.weights import output_matrix
 
 Change = Callable[[Site, Tensor], "Tensor | None"]
 CHUNK = 512  # rows of a matrix at once, where it has to be found by running the layer

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from headlens.block import Block
-from headlens.devices import Carrier, exact
-from headlens.heads import Head, Site
-from headlens.lens import Lens
-from headlens.limits import takes_positions
-from headlens.numeric import check_block
+from headlens.model.devices import Carrier, exact
+from headlens.model.finite import check_block
+from headlens.model.heads import Head, Site
+from headlens.model.lens import Lens, takes_positions
+from headlens.model.seam import Block
 from headlens.passes import Reading, pad_id
 from headlens.redundancy.likeness.cka import linear_cka
 from headlens.redundancy.likeness.divergence import add_pairs, mean_divergence

@@ -9,11 +9,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from headlens.devices import Carrier, moved
-from headlens.heads import Head, Site
-from headlens.lens import Lens
-from headlens.numeric import not_numbers
-from headlens.plain_layers import output_matrix
+from headlens.model.devices import Carrier, moved
+from headlens.model.finite import not_numbers
+from headlens.model.heads import Head, Site
+from headlens.model.lens import Lens
+from headlens.model.weights import output_matrix
 from headlens.text.batches import Batch
 from headlens.text.inputs import Item
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from headlens.block import Block
-from headlens.heads import Site
+from headlens.model.heads import Site
+from headlens.model.seam import Block
 from headlens.text.batches import Batch
 
 KEPT = 256 * 2**20  # bytes of patterns that are held at once

@@ -12,10 +12,8 @@ import pandas as pd
 
 from headlens.corpora import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
-from headlens.heads import Head
-from headlens.lens import Lens
-from headlens.limits import check_ids
-from headlens.opening import load
+from headlens.model.heads import Head
+from headlens.model.lens import Lens, check_ids, load
 from headlens.passes import Reading, because
 from headlens.redundancy.likeness.clusters import Clusters, cluster
 from headlens.redundancy.likeness.measuring import Compared, compare_heads

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from headlens.heads import Head
+from headlens.model.heads import Head
 from headlens.redundancy.likeness.clusters import Clusters
 from headlens.redundancy.likeness.measuring import Array, Compared
 from headlens.report.links import link_name

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from headlens.anatomy import Anatomy
-from headlens.describe import examine_config
-from headlens.lens import Lens
+from headlens.model.anatomy import Anatomy
+from headlens.model.describe import examine_config
+from headlens.model.lens import Lens
 from headlens.redundancy.pruning.plan import Plan
 from headlens.redundancy.pruning.surgery import State, kept_rows
 

@@ -9,8 +9,8 @@ from itertools import combinations
 from torch import nn
 from transformers import PreTrainedModel
 
-from headlens.compact import Compact
-from headlens.lens import Lens
+from headlens.model.lens import Lens
+from headlens.model.source import Compact
 from headlens.redundancy.pruning.plan import Cut, Plan
 from headlens.redundancy.pruning.surgery import State
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import headlens
-from headlens.heads import number_ranges
-from headlens.lens import Lens
+from headlens.model.heads import number_ranges
+from headlens.model.lens import Lens
 from headlens.redundancy.pruning.forms import Pruned
 
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)  # settings of a model card, which must stay on top

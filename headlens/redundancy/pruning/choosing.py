@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 from headlens.errors import InputError
-from headlens.heads import Head
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
 from headlens.report.marks import read_marks
 
 

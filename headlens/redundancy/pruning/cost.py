@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from headlens.anatomy import Anatomy, examine
-from headlens.dryrun import run
-from headlens.lens import Lens
-from headlens.limits import longest_input
+from headlens.model.anatomy import Anatomy, examine
+from headlens.model.lens import Lens, longest_input
+from headlens.model.trace import run
 
 TOKENS, REPEATS = 128, 7  # of a speed test
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedModel
 
-from headlens.compact import Compact, read_compact
 from headlens.errors import ModelError
-from headlens.heads import Head
-from headlens.layout import Layout, layouts
-from headlens.lens import Lens
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
+from headlens.model.source import Compact, read_compact
+from headlens.model.weights import Layout, layouts
 from headlens.redundancy.pruning.by_config import makers
 from headlens.redundancy.pruning.by_surgery import compacts, shrunk
 from headlens.redundancy.pruning.plan import Plan, cut_alike, cut_each, silence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headlens.anatomy import Anatomy
 from headlens.errors import InputError
-from headlens.heads import Head, Site, number_ranges
+from headlens.model.anatomy import Anatomy
+from headlens.model.heads import Head, Site, number_ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.dryrun import N_SOURCE, N_TOKENS, run
 from headlens.errors import ModelError
-from headlens.heads import Head
-from headlens.lens import Lens
-from headlens.numeric import holds_none
+from headlens.model.finite import holds_none
+from headlens.model.heads import Head
+from headlens.model.lens import Lens
+from headlens.model.trace import N_SOURCE, N_TOKENS, run
 
 JOINT = "Something between its heads and W_O depends on all heads together, a norm for instance."
 WITHIN = 1e-5  # of the largest output, where that is above 1

@@ -9,11 +9,10 @@ from pathlib import Path
 import torch
 
 from headlens.errors import InputError, ModelError
-from headlens.heads import Head
-from headlens.lens import Lens
-from headlens.loading import find
-from headlens.offloaded import is_spread
-from headlens.opening import load
+from headlens.model.devices import is_spread
+from headlens.model.heads import Head
+from headlens.model.lens import Lens, load
+from headlens.model.load import find
 from headlens.redundancy.pruning.cost import Cost, costs
 from headlens.redundancy.pruning.forms import FORMS, Pruned
 from headlens.redundancy.pruning.saving import check_place, save, staged

@@ -10,8 +10,8 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from headlens.errors import RunError
-from headlens.lens import Lens
-from headlens.loading import Source
+from headlens.model.lens import Lens
+from headlens.model.load import Source
 from headlens.redundancy.pruning.card import card
 from headlens.redundancy.pruning.forms import Pruned
 from headlens.redundancy.pruning.stored import stored_dtype

@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 
 from headlens.errors import InputError
-from headlens.lens import Lens
+from headlens.model.lens import Lens
 
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 

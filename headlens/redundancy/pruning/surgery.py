@@ -7,11 +7,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from headlens.anatomy import Part
 from headlens.errors import ModelError
-from headlens.layout import Layout
-from headlens.lens import Lens
-from headlens.plain_layers import input_axis
+from headlens.model.anatomy import Part
+from headlens.model.lens import Lens
+from headlens.model.weights import Layout, input_axis
 from headlens.redundancy.pruning.plan import Cut, Plan
 
 State = dict[str, Tensor]  # the weights of a model, by name

@@ -11,11 +11,11 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from headlens.anatomy import Anatomy, Part, examine
-from headlens.compact import Compact, read_compact
 from headlens.errors import ModelError, first_line
-from headlens.heads import number_ranges
-from headlens.loading import Source, model_class, read_config
+from headlens.model.anatomy import Anatomy, Part, examine
+from headlens.model.heads import number_ranges
+from headlens.model.load import Source, model_class, read_config
+from headlens.model.source import Compact, read_compact
 
 _COLUMNS = {
     "stack": "stack",

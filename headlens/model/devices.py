@@ -1,9 +1,11 @@
-"""What devices differ in: how tensors get there and back, and how exactly they can add up."""
+"""Devices: which one computes, how tensors get there, and what is told when memory runs out."""
 
 from __future__ import annotations
 
+import errno
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -134,3 +136,94 @@ class Carrier:
     def forget(self) -> None:
         """Drop all that waits: the pass that it came from failed."""
         self._waiting, self._size = [], 0
+
+
+# ---- Weights that are not in memory between calls: `accelerate` holds them on the CPU or on disk
+
+
+def is_spread(model: nn.Module) -> bool:
+    """Tell whether a model's weights are on several devices, or not in memory between calls."""
+    places = set(map(str, getattr(model, "hf_device_map", {}).values()))
+    return len(places) > 1 or "disk" in places
+
+
+def in_memory(module: nn.Module) -> AbstractContextManager[Any]:
+    """Have the weights of one layer in memory while the block lasts; tensors taken inside stay.
+
+    Args:
+        module: a layer; without weights elsewhere it is left as it is.
+
+    Returns:
+        The `with` block.
+    """
+    if not hasattr(module, "_hf_hook") or not any(x.is_meta for x in module.parameters(recurse=False)):
+        return nullcontext()
+    from accelerate.utils import align_module_device
+
+    made: AbstractContextManager[Any] = align_module_device(module)
+    return made
+
+
+def weight_of(module: nn.Module, name: str = "weight") -> Tensor | None:
+    """Get a layer's weights, wherever they are between calls.
+
+    Args:
+        module: the layer.
+        name: which of them.
+
+    Returns:
+        The tensor, without a graph; None where there is none.
+    """
+    with in_memory(module):
+        tensor = getattr(module, name, None)
+        return tensor.detach() if isinstance(tensor, Tensor) else None
+
+
+def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """List everything in a model's state with its name, one after the other in memory.
+
+    Args:
+        model: the model.
+
+    Yields:
+        Name and tensor, as `state_dict` has them.
+    """
+    for name, tensor in model.state_dict().items():
+        if tensor.is_meta:
+            path, _, own = name.rpartition(".")
+            found = weight_of(model.get_submodule(path), own)
+            yield name, tensor if found is None else found
+        else:
+            yield name, tensor
+
+
+# ---- What it looks like when memory runs out; it looks alike where not even torch could be loaded
+
+
+_SIGNS = (
+    "out of memory",
+    "allocate memory",  # can't, cannot; of torch and of the system
+    "not enough memory",
+    "bad_alloc",
+    "ALLOC_FAILED",  # of cuBLAS and cuDNN
+    "could not create a primitive",  # oneDNN
+    "could not create a memory",
+    "can't start new thread",  # whose stack takes some
+    "failed to map segment",  # of a library
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error says that memory ran out, on any device, or was raised because of one that does.
+
+    Args:
+        error: what was raised.
+
+    Returns:
+        True for Python's and numpy's errors, CUDA's and MPS's, and a failed allocation on the CPU.
+    """
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    if isinstance(error, RuntimeError | ImportError) and any(sign in str(error) for sign in _SIGNS):
+        return True
+    return error.__cause__ is not None and is_out_of_memory(error.__cause__)

@@ -1,13 +1,14 @@
-"""From a source to a model, its tokenizer and what its checkpoint lacks."""
+"""Loads checkpoints: the class that they name, the devices they go to, every weight where it belongs."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import transformers
@@ -20,16 +21,16 @@ from transformers import (
     PreTrainedModel,
 )
 
-from headlens.compact import Compact, read_compact
 from headlens.errors import ModelError, first_line
-from headlens.fitting import check_pickled, check_shapes
-from headlens.placing import DeviceMap, check_device_map, pick_device
-from headlens.shortage import is_out_of_memory
-from headlens.sources import Source as Source
-from headlens.sources import find as find
-from headlens.sources import pinned
-from headlens.tokenizing import load_tokenizer
-from headlens.unsafe import check_kernels, check_shards
+from headlens.model.devices import is_out_of_memory
+from headlens.model.source import Compact, check_kernels, check_shards, load_tokenizer, pinned, read_compact
+from headlens.model.source import Source as Source
+from headlens.model.source import find as find
+from headlens.util.formatting import counted
+
+if TYPE_CHECKING:
+    pass
+
 
 DTYPES: Mapping[str, torch.dtype] = {
     name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")
@@ -206,3 +207,165 @@ def _need_gguf() -> None:
 
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+# ---- Where a model goes: one device, or several that `accelerate` spreads it over
+
+
+DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+DeviceMap = str | Mapping[str, int | str]
+
+
+def pick_device(device: str) -> torch.device:
+    """Choose where to run.
+
+    Args:
+        device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:N" or "mps".
+
+    Returns:
+        The device.
+
+    Raises:
+        ModelError: this machine has no such device.
+    """
+    if device == "auto":
+        there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+        device = next(name for name in there if there[name])
+    try:
+        chosen = torch.device(device)
+        torch.empty(1, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        remedy = "Type --device cpu, or leave it out."
+        raise ModelError(f"This machine has no device {device!r}.", remedy) from error
+    return chosen
+
+
+def check_device_map(device_map: DeviceMap | None, device: str = "auto") -> None:
+    """Refuse a map that nobody can follow.
+
+    Args:
+        device_map: "auto", "balanced", "balanced_low_0" or "sequential", which `accelerate` follows: GPUs
+            first, then the CPU, then disk; or devices by the names of modules; None for one device.
+        device: what else was said about the device.
+
+    Raises:
+        ModelError: there is no such map, `accelerate` is not installed, or a device is chosen as well.
+    """
+    if device_map is None:
+        return
+    if device != "auto":
+        raise ModelError("A device map places the model, and so does a device.", "Give one of the two.")
+    if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
+        known = ", ".join(DEVICE_MAPS)
+        raise ModelError(f"There is no device map {device_map!r}.", f"Choose one of: {known}.")
+    if importlib.util.find_spec("accelerate") is None:
+        raise ModelError(
+            "Spreading a model over devices needs the package accelerate, which is not installed.",
+            "Type: pip install 'headlens[accelerate]'",
+        )
+
+
+# ---- Whether the weights in a checkpoint's files are those that its config asks for
+
+
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+PICKLED = "pytorch_model*.bin"  # what transformers can convert
+ENTRIES: Mapping[str, str] = {
+    r"\.(k|v|key|value)(_proj|_lin)?\.": "num_key_value_heads (or head_dim)",
+    r"position": "max_position_embeddings",
+    r"embed_tokens|word_embeddings|wte|shared|embed_in|embed_out|lm_head|predictions": "vocab_size",
+    r"mlp|intermediate|ffn|feed_forward|fc[12]\b|\d\.output\.dense": "intermediate_size",
+    r"attn|attention": "num_attention_heads, num_key_value_heads or head_dim",
+}
+"""What the names of all weights of a wrong shape have in common, and the entry of the config behind it."""
+
+Misfit = tuple[str, Iterable[int], Iterable[int]]
+
+
+def check_shapes(misfits: Iterable[Misfit], name: str) -> None:
+    """Refuse weights of another shape than the config asks for.
+
+    Args:
+        misfits: of each such weight its name, its shape in the files, and its shape by the config.
+        name: of the model, for the message.
+
+    Raises:
+        ModelError: there is one.
+    """
+    known = {weight: (list(there), list(wanted)) for weight, there, wanted in misfits}
+    if not known:
+        return
+    first = in_order(known)[0]
+    there, wanted = known[first]
+    more = len(known) - 1
+    entry = next((entry for pattern, entry in ENTRIES.items() if _all_have(pattern, known)), "the sizes")
+    rest = f"; so it is with {counted(more, 'more weight')}" if more else ""
+    raise ModelError(
+        f"Weights and config of {name!r} do not fit: {first} is {there} in the files, and {wanted} by the "
+        f"config{rest}.",
+        f"Correct {entry} in its config.json, or take the checkpoint that belongs to it.",
+    )
+
+
+def check_pickled(source: Source, class_name: str) -> None:
+    """Refuse a directory that holds pickled weights alone.
+
+    Args:
+        source: where the checkpoint is.
+        class_name: of the model in `transformers`.
+
+    Raises:
+        ModelError: that is all there is; the message says how to convert them.
+    """
+    place = Path(source.place)
+    if source.files or not place.is_dir():
+        return
+    pickled = sorted(path.name for path in place.glob(PICKLED))
+    if pickled:
+        raise ModelError(
+            f"The weights of {source.name!r} are pickled ({pickled[0]}), and pickles can run code, so "
+            "headlens loads none.",
+            "Convert them where that may happen: "
+            f"transformers.{class_name}.from_pretrained({source.place!r}).save_pretrained(NEW), and copy the "
+            "tokenizer's files to NEW.",
+        )
+
+
+def surplus_weights(model: PreTrainedModel, unused: Sequence[str]) -> tuple[str, ...]:
+    """List the unused weights that belong to numbered layers beyond those that the model has.
+
+    Args:
+        model: a loaded model.
+        unused: names of weights that its checkpoint holds and it has no place for.
+
+    Returns:
+        Names, in order; those of other parts, a pooler or another task's head, are not among them.
+    """
+    prefix = f"{model.base_model_prefix}."
+    used = {name.removeprefix(prefix) for name in model.state_dict()}
+    kinds = {NUMBER.sub("#", name) for name in used}
+    places = {name[: found.end()] for name in used for found in NUMBER.finditer(name)}
+    config = model.config.get_text_config()
+    last = getattr(config, "num_hidden_layers", 0) or 0
+    ahead = getattr(config, "num_nextn_predict_layers", 0) or 0  # layers that guess further tokens at once
+
+    def is_surplus(name: str) -> bool:
+        new = [found for found in NUMBER.finditer(name) if name[: found.end()] not in places]
+        if not new or NUMBER.sub("#", name) not in kinds:
+            return False
+        return not last <= int(new[0].group()) < last + ahead
+
+    return tuple(name for name in in_order(unused) if is_surplus(name.removeprefix(prefix)))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sort names with numbers by their numbers: layer 2 before layer 10."""
+    return sorted(names, key=_numbered)
+
+
+def _numbered(name: str) -> list[Any]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _all_have(pattern: str, names: Iterable[str]) -> bool:
+    return all(re.search(pattern, name) for name in names)

@@ -1,13 +1,4 @@
-"""Multi-head attention as the textbook states it, in two forms: the yardstick for everything else here.
-
-`sum_over_heads` follows the definition head by head: a head's pattern is A_i = softmax(q_i k_i^T * scale)
-over the keys that each query may see, and what the layer puts out is the sum of A_i V_i W_i^O.
-`fused` is how models compute it: one projection for all heads, cut into heads, joined again, and one W^O.
-Both are meant to be read, not to be fast. Vaswani et al. 2017; grouped-query attention: Ainslie et al. 2023.
-
-What differs between families is left to the caller: a bias of a projection is one more row of its matrix (and
-a 1 at the end of x), the bias of W^O is added afterwards, and rotary embeddings are what `turn` does.
-"""
+"""Attention computed from the weights of a head by the textbook formula."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from headlens.dryrun import run
-from headlens.heads import Head, Site
-from headlens.lens import Lens
+from headlens.model.heads import Head, Site
+from headlens.model.lens import Lens
+from headlens.model.trace import run
 
 
 @dataclass(frozen=True, slots=True)
