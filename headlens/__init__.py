@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from headlens.checks.checking import check as check
     from headlens.classification import Classification as Classification
     from headlens.classification import classify as classify
+    from headlens.engine.ray import Ray as Ray
     from headlens.errors import HeadlensError as HeadlensError
     from headlens.lens import Lens as Lens
     from headlens.lens import load as load
     from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.model.heads import Head as Head
     from headlens.model.heads import Site as Site
-    from headlens.on_ray.engine import Ray as Ray
     from headlens.redundancy.contributions.contributing import contributions as contributions
     from headlens.redundancy.contributions.result import Contributions as Contributions
     from headlens.redundancy.likeness.similar import Similarity as Similarity
@@ -51,7 +51,7 @@ _HOMES = {
     "Head": "headlens.model.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
-    "Ray": "headlens.on_ray.engine",
+    "Ray": "headlens.engine.ray",
     "Similarity": "headlens.redundancy.likeness.similar",
     "Site": "headlens.model.heads",
     "Sweep": "headlens.ablation.result",

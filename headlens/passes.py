@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from tqdm import tqdm
 
-from headlens.engine import Engine, Here, in_order
+from headlens.engine.local import Engine, Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.model.lens import Lens, check_ids, known_pad, longest_input, n_known, takes_positions
 from headlens.norm_lens import NormLens
@@ -119,7 +119,7 @@ class ReadBatch:
     reading: Reading
 
     def begin(self, lens: Lens) -> Callable[[Batch], BatchSums]:
-        """See `headlens.engine.Work`."""
+        """See `headlens.engine.local.Work`."""
         scorers = [scorer.bound(lens) for scorer in self.scorers]
         through = self.reading.through(lens)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from headlens.engine import Here, in_order
+from headlens.engine.local import Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.model.heads import Site
 from headlens.model.lens import Lens, check_ids
@@ -53,7 +53,7 @@ class ReadPairs:
     reading: Reading
 
     def begin(self, lens: Lens) -> Callable[[Sequence[Pair]], BatchSums]:
-        """See `headlens.engine.Work`."""
+        """See `headlens.engine.local.Work`."""
         by_stack = {stack: [one.bound(lens) for one in mine] for stack, mine in self.by_stack.items()}
         through = self.reading.through(lens)
 

@@ -12,7 +12,7 @@ from headlens.ablation.plan import Plan
 from headlens.ablation.tagged import tags_sha256
 from headlens.ablation.units import fingerprint
 from headlens.benchmarks.base import Benchmark
-from headlens.engine import Here
+from headlens.engine.local import Here
 from headlens.model.heads import Head
 from headlens.model.lens import Lens
 

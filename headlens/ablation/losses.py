@@ -12,7 +12,7 @@ from tqdm import tqdm
 from headlens.ablation.shapley import badness
 from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark
-from headlens.engine import Engine, Here
+from headlens.engine.local import Engine, Here
 from headlens.model.heads import Head
 from headlens.model.lens import Lens
 
@@ -30,7 +30,7 @@ class Losing:
     benchmark: Benchmark
 
     def begin(self, lens: Lens) -> Callable[[Heads], float]:
-        """See `headlens.engine.Work`."""
+        """See `headlens.engine.local.Work`."""
         return badness(lens, self.benchmark)
 
 

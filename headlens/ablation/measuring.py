@@ -16,7 +16,7 @@ from headlens.ablation.replay import NOTHING
 from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Array
-from headlens.engine import Engine, Here
+from headlens.engine.local import Engine, Here
 from headlens.model.blocks import blocks_of, first_block
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

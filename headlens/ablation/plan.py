@@ -10,7 +10,7 @@ from headlens.ablation.conditions import DRAWS, check_sweep
 from headlens.ablation.methods import METHODS
 from headlens.ablation.prefix import MEMORY
 from headlens.benchmarks.inputs import Options
-from headlens.engine import Engine
+from headlens.engine.local import Engine
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.model.replacements import check_mode

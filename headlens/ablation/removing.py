@@ -91,7 +91,7 @@ class Removing:
         return [list(range(start, min(start + PART, n))) for start in range(0, max(n, 1), PART)]
 
     def begin(self, lens: Lens) -> Callable[[Unit], Outcome]:
-        """See `headlens.engine.Work`.
+        """See `headlens.engine.local.Work`.
 
         Raises:
             ModelError: the model computes with NaN.

@@ -18,7 +18,7 @@ from headlens.ablation.study import study
 from headlens.ablation.units import Units
 from headlens.benchmarks.base import Benchmark, open_benchmark, sample_benchmark
 from headlens.benchmarks.inputs import Options
-from headlens.engine import Engine
+from headlens.engine.local import Engine
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from headlens.engine import Engine
+    from headlens.engine.local import Engine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,11 +36,11 @@ class EngineOptions:
             The engine.
         """
         if self.engine == "local":
-            from headlens.engine import Here
+            from headlens.engine.local import Here
 
             yield Here()
             return
-        from headlens.on_ray.engine import Ray
+        from headlens.engine.ray import Ray
 
         if device.startswith("cuda:"):
             raise click.BadParameter("Ray chooses among GPUs: type --device cuda.", param_hint="--device")

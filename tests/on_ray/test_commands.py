@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import headlens
 from families import build
 from headlens.cli import main
-from headlens.on_ray.engine import Ray
+from headlens.engine.ray import Ray
 from toytext import store_bert, toy_pairs, toy_text, toy_tokenizer, write_pairs
 
 ray = pytest.importorskip("ray")

@@ -16,9 +16,9 @@ from families import build
 from headlens.ablation.key import run_key
 from headlens.ablation.plan import Plan
 from headlens.benchmarks.base import open_benchmark
-from headlens.engine import Here, in_order
+from headlens.engine.local import Here, in_order
+from headlens.engine.ray import knock
 from headlens.errors import HeadlensError, InputError, ModelError, RunError
-from headlens.on_ray.cluster import knock
 from rayworks import Doing, Unsendable
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 
@@ -34,7 +34,7 @@ def lens():
 def engine():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(rayworks.__file__).parent), prepend=os.pathsep)
-        patch.setattr("headlens.on_ray.engine.TRIES", 1)
+        patch.setattr("headlens.engine.ray.TRIES", 1)
         with headlens.Ray(workers=2) as engine:
             yield engine
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headlens.engine.ray import Node, Room, room_for
 from headlens.errors import InputError
-from headlens.on_ray.room import Node, Room, room_for
 
 EIGHT = Node(cpus=8, gpus=0)
 

@@ -1,1 +1,0 @@
-"""Units of work on Ray: workers on this machine or on many, each with a copy of the model."""
