@@ -27,7 +27,7 @@ from headlens.ablation.measuring import Measuring
 from headlens.ablation.prefix import MEMORY
 from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Ratio
-from headlens.corpora import read_corpus
+from headlens.corpus.read import read_corpus
 from headlens.errors import ModelError
 from headlens.lens import Lens, load
 from headlens.model.heads import Site

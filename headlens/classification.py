@@ -9,7 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.corpora import corpus_facts, read_corpus
+from headlens.corpus.corpus import Corpus
+from headlens.corpus.hub import is_hub
+from headlens.corpus.inputs import Inputs, read_targets
+from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError
 from headlens.evidence import Settings, score_table
 from headlens.model.lens import Lens, load
@@ -19,10 +22,6 @@ from headlens.scorers.base import Context, Scorer
 from headlens.seq2seq import Written, run_pairs
 from headlens.tags import margins_in_force, tag_table
 from headlens.tally import Tally
-from headlens.text.corpus import Corpus
-from headlens.text.hub import is_hub
-from headlens.text.inputs import Inputs
-from headlens.text.targets import read_targets
 from headlens.util.files import HeadScores
 
 NEEDS: Mapping[str, tuple[Callable[[Corpus], bool], str]] = {

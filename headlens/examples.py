@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from headlens.benchmarks.base import Benchmark, Showable
+from headlens.corpus.batches import reading_of
+from headlens.corpus.corpus import Corpus
+from headlens.corpus.inputs import ordinary_tokens, repeated_encoded, sentence_inputs
+from headlens.corpus.words import Encoded, encode_text
 from headlens.errors import HeadlensError
 from headlens.map_making import maps_of
 from headlens.maps import AttentionMaps
@@ -16,11 +20,6 @@ from headlens.model.heads import Head
 from headlens.model.lens import Lens
 from headlens.report.viewer import as_json
 from headlens.report.viewer_data import Marks, viewer_data
-from headlens.text.corpus import Corpus
-from headlens.text.inputs import sentence_inputs
-from headlens.text.reading import reading_of
-from headlens.text.repeats import ordinary_tokens, repeated_encoded
-from headlens.text.words import Encoded, encode_text
 from headlens.util.files import remove, write_text
 
 FILE = "examples.json"

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import Reading
 from headlens.errors import InputError
 from headlens.model.finite import check_numbers, not_numbers
 from headlens.model.heads import Head, Site
 from headlens.model.lens import Lens
 from headlens.model.seam import Block
 from headlens.model.weights import handed_over
-from headlens.text.reading import Reading
 
 MAX_BYTES = 4 * 2**30  # more than this is refused before the model runs
 

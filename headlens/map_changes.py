@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headlens.corpus.batches import spread, word_groups
 from headlens.errors import InputError
-from headlens.text.groups import spread, word_groups
 
 if TYPE_CHECKING:
     from headlens.maps import AttentionMaps

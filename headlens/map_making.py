@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from headlens.corpus.batches import Reading, read
 from headlens.map_capture import capture
 from headlens.maps import AttentionMaps, Heads
 from headlens.model.heads import Head
 from headlens.model.lens import Lens
-from headlens.text.reading import Reading, read
 from headlens.util.formatting import mended
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from headlens.corpus.batches import Axis
 from headlens.model.heads import Site
-from headlens.text.reading import Axis
 
 
 def long_table(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 from torch import Tensor
 
+from headlens.corpus.batches import Axis
 from headlens.errors import InputError, SelectorError
 from headlens.map_changes import leave_out_special, merge_words, weigh_by_norms
 from headlens.map_table import long_table
 from headlens.model.heads import Head, Site, head_name, select
-from headlens.text.reading import Axis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import TOKENS_AT_ONCE, Batch, make_batches
+from headlens.corpus.inputs import Item, start_id
 from headlens.model.lens import Lens
 from headlens.passes import pad_id
-from headlens.text.batches import TOKENS_AT_ONCE, Batch, make_batches
-from headlens.text.inputs import Item
-from headlens.text.targets import start_id
 
 Pair = tuple[Item, Item | None]
 

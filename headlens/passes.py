@@ -9,6 +9,8 @@ from typing import Any
 from torch import Tensor
 from tqdm import tqdm
 
+from headlens.corpus.batches import Batch, make_batches, numbered
+from headlens.corpus.inputs import Inputs, repeated_inputs, sentence_inputs, window_inputs
 from headlens.engine.local import Engine, Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.model.lens import Lens, check_ids, known_pad, longest_input, n_known, takes_positions
@@ -16,9 +18,6 @@ from headlens.norm_lens import NormLens
 from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer
 from headlens.tally import Sums, Tally
-from headlens.text.batches import Batch, make_batches, numbered
-from headlens.text.inputs import Inputs, sentence_inputs, window_inputs
-from headlens.text.repeats import repeated_inputs
 
 WINDOW = 128  # tokens of consecutive sentences for coreference, as Clark et al. 2019
 UNLIMITED = 2**20

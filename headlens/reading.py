@@ -9,6 +9,8 @@ from math import isqrt
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import Batch
+from headlens.corpus.inputs import Item
 from headlens.errors import InputError
 from headlens.model.devices import Carrier
 from headlens.model.finite import check_numbers, holds_none
@@ -17,8 +19,6 @@ from headlens.model.lens import Lens
 from headlens.model.seam import Block
 from headlens.scorers.base import Scorer, TokenView, WordView
 from headlens.tally import Tally
-from headlens.text.batches import Batch
-from headlens.text.inputs import Item
 
 WORD_BYTES = 2**30  # attention from word to word, of all heads of a site, that is held at once
 

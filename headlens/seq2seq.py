@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from headlens.corpus.batches import numbered
+from headlens.corpus.corpus import Corpus
+from headlens.corpus.inputs import AsTarget, Inputs, as_decoder_input, sentence_inputs
 from headlens.engine.local import Here, in_order
 from headlens.errors import CorpusError, InputError
 from headlens.model.heads import Site
@@ -21,10 +24,6 @@ from headlens.passes import BatchSums, Reading, because, make_inputs
 from headlens.reading import Reader, check_words
 from headlens.scorers.base import Context, Scorer
 from headlens.tally import Tally
-from headlens.text.batches import numbered
-from headlens.text.corpus import Corpus
-from headlens.text.inputs import Inputs, sentence_inputs
-from headlens.text.targets import AsTarget, as_decoder_input
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headlens.corpus.batches import Batch
 from headlens.model.devices import Carrier
 from headlens.model.finite import not_numbers
 from headlens.model.heads import Head, Site
 from headlens.scorers.base import Counts, Gold, Scorer
-from headlens.text.batches import Batch
 
 Array = NDArray[np.float64]
 Sums = tuple[Tensor, Tensor, Tensor, Tensor]  # score, n, baseline and chance of a tally

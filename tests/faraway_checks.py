@@ -167,7 +167,7 @@ def waits(jobs, n_layers):
     families.ALL["deeper"] = (*kind[:2], config)
     with faraway.far_rules() as rules:
         lens = headlens.load(faraway.placed(families.build("deeper")), toytext.toy_tokenizer())
-        corpus = headlens.corpora.read_corpus(jobs.corpus)
+        corpus = headlens.corpus.read.read_corpus(jobs.corpus)
         scorers = [scorer.make(Context(lens, corpus)) for scorer in SCORERS.values()]
         rules.waits.clear()
         run_passes(Context(lens, corpus), scorers, Reading(batch_size=8))

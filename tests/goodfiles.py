@@ -5,14 +5,13 @@ from pathlib import Path
 
 from headlens.benchmarks.formats import read_table
 from headlens.benchmarks.tables import read_rows
+from headlens.corpus.corpus import Corpus, Document, Sentence, read_text
+from headlens.corpus.inputs import read_targets
+from headlens.corpus.read import read_files
 from headlens.experiment.cells import steps
 from headlens.experiment.file import read_experiment
 from headlens.scorers.frequencies import read_frequencies
 from headlens.scorers.relations import read_relations
-from headlens.text.corpus import Corpus, Document, Sentence
-from headlens.text.files import read_corpus
-from headlens.text.lines import read_text
-from headlens.text.targets import read_targets
 
 TREE = "".join(
     line.replace(" ", "\t") if line[0].isdigit() else line
@@ -71,9 +70,9 @@ def commands(path: Path):
 
 
 READERS = {
-    "CoNLL-U": (read_corpus, "x.conllu", TREE),
-    "CoNLL-2012": (read_corpus, "x.conll", COREFERENCE),
-    "plain text": (read_corpus, "x.txt", "w5 w6. W7 w8! (w9)\n\nw10 \u2026 w11\n"),
+    "CoNLL-U": (read_files, "x.conllu", TREE),
+    "CoNLL-2012": (read_files, "x.conll", COREFERENCE),
+    "plain text": (read_files, "x.txt", "w5 w6. W7 w8! (w9)\n\nw10 \u2026 w11\n"),
     "CSV": (lambda path: read_table(path, [COLUMNS]), "x.csv", "\n".join(map(",".join, ROWS))),
     "TSV": (lambda path: read_rows(path, COLUMNS), "x.tsv", "\n".join(map("\t".join, ROWS))),
     "JSONL": (lambda path: read_table(path, [COLUMNS]), "x.jsonl", JSONL),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import torch
 
+from headlens.corpus.batches import Batch, make_batches
+from headlens.corpus.corpus import Word
+from headlens.corpus.inputs import GoldMention, Item
+from headlens.corpus.words import Encoded
 from headlens.model.heads import Site
 from headlens.model.seam import Block
 from headlens.reading import Reader
 from headlens.scorers.base import Scorer
 from headlens.tally import Tally
-from headlens.text.batches import Batch, make_batches
-from headlens.text.corpus import Word
-from headlens.text.inputs import GoldMention, Item
-from headlens.text.words import Encoded
 
 
 def site(n_heads: int, causal: bool = False) -> Site:

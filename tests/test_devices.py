@@ -103,7 +103,7 @@ def test_how_exactly_devices_add_up():
 
 
 def test_where_inputs_go():
-    from headlens.text.batches import Batch
+    from headlens.corpus.batches import Batch
 
     model = torch.nn.Linear(2, 2)
     assert input_device(model) == torch.device("cpu")

@@ -12,10 +12,10 @@ import headlens
 from families import build
 from headlens.classification import Sources
 from headlens.cli import main
+from headlens.corpus.inputs import window_inputs
+from headlens.corpus.read import read_files
 from headlens.errors import InputError
 from headlens.passes import Reading
-from headlens.text.files import read_corpus
-from headlens.text.inputs import window_inputs
 from toytext import toy_text, toy_tokenizer
 
 WHOLE = ["positional", "delimiter", "broad"]
@@ -88,7 +88,7 @@ def test_sentences_that_have_more_pieces_side_by_side_are_parted(tmp_path):
     inner = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2, "\u0120": 3}, [("a", "b")]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
-    made = window_inputs(read_corpus(path), PreTrainedTokenizerFast(tokenizer_object=inner), 6)
+    made = window_inputs(read_files(path), PreTrainedTokenizerFast(tokenizer_object=inner), 6)
     assert [len(item.encoded) for item in made.items] == [3] * 5
     assert not made.left_out
     assert made.n_units == 5

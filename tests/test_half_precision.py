@@ -13,11 +13,11 @@ import planted
 import toytext
 from headlens.ablation.sweep import sweep
 from headlens.classification import classify
+from headlens.corpus.read import read_files
 from headlens.model.heads import Head
 from headlens.model.replacements import gather
 from headlens.passes import Reading
 from headlens.redundancy.likeness.similar import similar
-from headlens.text.files import read_corpus
 
 NEAR = {torch.bfloat16: 0.01, torch.float16: 0.002}  # of masses; decisions can fall otherwise
 COUNTED = "argmax|->|antecedent|rare-token|related"
@@ -33,7 +33,7 @@ def corpus(tmp_path_factory):
             lines.append(f"{i}\t{word}\t{word}\t{('NOUN', 'VERB')[i % 2]}\t_\t_\t{arc}\t_\t_")
         lines.append("")
     path.write_text("\n".join(lines) + "\n")
-    return read_corpus(path)
+    return read_files(path)
 
 
 def lens_of(family, dtype):

@@ -12,11 +12,11 @@ import transformers
 
 import headlens
 from families import ALL
+from headlens.corpus.read import read_files
 from headlens.errors import InputError
 from headlens.model import attention_call as call
 from headlens.model import seam as memory
 from headlens.passes import Reading
-from headlens.text.files import read_corpus
 from largest import Largest
 from toytext import toy_text, toy_tokenizer
 
@@ -48,7 +48,7 @@ def largest_observed(lens, length, tmp_path):
 def largest_scored(lens, length, tmp_path):
     path = tmp_path / "long.txt"
     path.write_text(toy_text(length, 0), encoding="utf-8")
-    corpus = read_corpus(path)
+    corpus = read_files(path)
     with Largest() as seen:
         headlens.classify(lens, corpus, TAGS, reading=Reading(block_size=16, documents=True))
     return seen

@@ -8,11 +8,11 @@ from torch.testing import assert_close
 import families
 import headlens
 import toys
+from headlens.corpus.batches import read
 from headlens.errors import InputError, SelectorError
 from headlens.map_making import attention_maps
 from headlens.maps import AttentionMaps
 from headlens.model.heads import Head
-from headlens.text.reading import read
 
 A, B1, B2, C = [0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1], [0.25] * 4, [0.1, 0.2, 0.3, 0.4]
 PIECES = toys.axis(["a", "b", "##b", "c"], [0, 1, 1, 2])

@@ -103,7 +103,7 @@ def test_every_family_by_running_its_own_layer(family):
 
 
 def _inputs(lens, target):
-    from headlens.text.reading import read
+    from headlens.corpus.batches import read
 
     return read(lens, toys.SOURCE, None, target).inputs
 

@@ -14,6 +14,7 @@ import notnumbers
 from families import build
 from headlens.classification import classify
 from headlens.cli import main
+from headlens.corpus.read import read_files
 from headlens.errors import ModelError, NotNumbersError
 from headlens.model.finite import check_numbers
 from headlens.passes import Reading
@@ -22,7 +23,6 @@ from headlens.redundancy.likeness.similar import similar
 from headlens.redundancy.pruning.prune import prune
 from headlens.scorers import SCORERS
 from headlens.scorers.delimiter import Delimiter
-from headlens.text.files import read_corpus
 from toys import site
 from toytext import toy_text, toy_tokenizer
 
@@ -41,7 +41,7 @@ def corpus(tmp_path):
             lines.append(f"{i}\t{word}\t{word}\t{('NOUN', 'VERB')[i % 2]}\t_\t_\t{arc}\t_\t{mark}")
         lines.append("")
     (tmp_path / "x.conllu").write_text("\n".join(lines) + "\n")
-    return read_corpus(tmp_path / "x.conllu")
+    return read_files(tmp_path / "x.conllu")
 
 
 def lens_of(family="bert"):

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 import families
 import headlens
 from headlens.cli import main
+from headlens.corpus.read import read_files
 from headlens.errors import ModelError
-from headlens.text.files import read_corpus
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 
 REMEDY = "Try --dtype float32 (float16 overflows easily), or another checkpoint."
@@ -55,7 +55,7 @@ def test_values_that_are_not_numbers():
 def test_classify(tmp_path):
     (tmp_path / "a.conllu").write_text(CONLLU * 3)
     with pytest.raises(ModelError) as refused:
-        headlens.classify(lens(), read_corpus(tmp_path / "a.conllu"), ["delimiter"])
+        headlens.classify(lens(), read_files(tmp_path / "a.conllu"), ["delimiter"])
     assert str(refused.value) == REFUSED
 
 

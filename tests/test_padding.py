@@ -11,9 +11,9 @@ from families import build
 from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
 from headlens.classification import classify
+from headlens.corpus.read import read_files
 from headlens.passes import Reading
 from headlens.redundancy.likeness.similar import similar
-from headlens.text.files import read_corpus
 from toytext import toy_text, toy_tokenizer
 
 
@@ -40,7 +40,7 @@ def corpus(tmp_path):
             lines.append(f"{i}\t{word}\t{word}\tNOUN\t_\t_\t{arc}\t_\t_")
         lines.append("")
     (tmp_path / "x.conllu").write_text("\n".join(lines) + "\n")
-    return read_corpus(tmp_path / "x.conllu")
+    return read_files(tmp_path / "x.conllu")
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])

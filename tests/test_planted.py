@@ -7,8 +7,8 @@ import pytest
 import headlens
 import planted
 from headlens.classification import Sources
+from headlens.corpus.conllu import read_conllu
 from headlens.model.heads import Head
-from headlens.text.conllu import read_conllu
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import headlens
 import planted
 from families import build
 from headlens.classification import Reading, Sources
+from headlens.corpus.conllu import read_conllu
 from headlens.errors import CorpusError, InputError
-from headlens.text.conllu import read_conllu
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ import torch
 import headlens
 from families import ALL, build
 from handmade import shares
+from headlens.corpus.batches import make_batches
+from headlens.corpus.inputs import Item
+from headlens.corpus.words import Encoded
 from headlens.errors import ModelError
 from headlens.lens import Lens
 from headlens.model.unembedding import Writing
 from headlens.reading import Reader
 from headlens.scorers.induction import Induction
-from headlens.text.batches import make_batches
-from headlens.text.inputs import Item
-from headlens.text.words import Encoded
 
 
 def measured(lens: Lens) -> bool:

@@ -13,8 +13,8 @@ import families
 import headlens
 import real
 from headlens import Lens, Site
+from headlens.corpus.batches import Axis
 from headlens.maps import AttentionMaps
-from headlens.text.reading import Axis
 
 SOURCE = "the dog chased its tail"
 TARGET = "der Hund jagte"

@@ -19,8 +19,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTraine
 
 import planted
 from headlens.benchmarks.base import SAMPLE
-from headlens.text.conllu import read_conllu
-from headlens.text.corpus import Document
+from headlens.corpus.conllu import read_conllu
+from headlens.corpus.corpus import Document
 
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 STANFORD = {"obj": "dobj", "case": "prep", "obl": "pobj", "nmod:poss": "poss", "compound:prt": "prt"}

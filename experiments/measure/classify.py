@@ -10,12 +10,12 @@ from typing import TypeVar
 from headlens import passes
 from headlens.classification import classify, read_corpus
 from headlens.cli.classify import save
+from headlens.corpus.batches import make_batches
 from headlens.evidence import Settings, score_table
 from headlens.lens import load
 from headlens.scorers import SCORERS
 from headlens.scorers.base import Context
 from headlens.tags import margins_in_force, tag_table
-from headlens.text.batches import make_batches
 from measure import peers
 from measure.setting import Setting, forward
 from measure.timing import Row, against, timed

@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 from headlens import passes
+from headlens.corpus.batches import Batch, make_batches
+from headlens.corpus.corpus import Corpus
+from headlens.corpus.inputs import Item, window_inputs
 from headlens.lens import Lens
 from headlens.reading import Reader
 from headlens.scorers import SCORERS
 from headlens.scorers.base import Context, Scorer
-from headlens.text.batches import Batch, make_batches
-from headlens.text.corpus import Corpus
-from headlens.text.inputs import Item, window_inputs
 from measure.setting import Setting, forward
 from measure.timing import Row, against
 

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from headlens.corpus.corpus import Corpus
+from headlens.corpus.inputs import sentence_inputs
 from headlens.lens import Lens
 from headlens.redundancy.likeness.similar import Options
 from headlens.redundancy.likeness.similar import similar as compare
-from headlens.text.corpus import Corpus
-from headlens.text.inputs import sentence_inputs
 from measure.setting import Setting, forward
 from measure.timing import Row, least
 

@@ -20,9 +20,9 @@ from headlens.benchmarks.probe import Probe
 from headlens.benchmarks.similarity import Similarity
 from headlens.benchmarks.translation import Translation
 from headlens.benchmarks.windows import windows
+from headlens.corpus.conllu import read_conllu
 from headlens.errors import InputError
 from headlens.model.lens import Lens
-from headlens.text.conllu import read_conllu
 
 SAMPLE = Path(headlens.data.__file__).parent / "sample"
 IN_PACKAGE = "headlens/data/sample"  # how a record names the sample, wherever headlens is installed

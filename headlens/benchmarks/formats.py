@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headlens.benchmarks.tables import Lines, Row, pick, tab_lines, wanted
+from headlens.corpus.corpus import read_text
 from headlens.errors import InputError
-from headlens.text.lines import read_text
 from headlens.util.files import parse_json
 
 

@@ -18,9 +18,9 @@ from headlens.benchmarks.metrics import Array, Ratio
 from headlens.benchmarks.numbers import check_outputs
 from headlens.benchmarks.prediction import Predicted, predict, tokens_at_once
 from headlens.benchmarks.windows import Window, windows
+from headlens.corpus.corpus import read_text
 from headlens.errors import InputError
 from headlens.model.lens import Lens
-from headlens.text.lines import read_text
 from headlens.util.files import file_sha256, from_home
 
 WINDOW = 128  # tokens of a window unless --max-length says otherwise

@@ -6,8 +6,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headlens.corpus.corpus import read_text
 from headlens.errors import InputError
-from headlens.text.lines import read_text
 
 Lines = list[tuple[int, list[str]]]
 """The number of each line, from 1, and its cells."""

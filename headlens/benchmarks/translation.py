@@ -18,9 +18,9 @@ from headlens.benchmarks.numbers import check_outputs, writing_numbers
 from headlens.benchmarks.prediction import predict, tokens_at_once
 from headlens.benchmarks.tables import read_rows
 from headlens.benchmarks.writer import check_writer
+from headlens.corpus.inputs import AsTarget, decoder_ids
 from headlens.errors import InputError
 from headlens.model.lens import Lens
-from headlens.text.targets import AsTarget, decoder_ids
 from headlens.util.files import file_sha256, from_home
 
 COLUMNS = ("source", "reference")

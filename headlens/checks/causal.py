@@ -10,8 +10,8 @@ from headlens.checks.fed import apart, feed, run
 from headlens.checks.seen import Seen
 from headlens.checks.subject import Subject
 from headlens.checks.texts import Pair
+from headlens.corpus.inputs import Item
 from headlens.model.heads import Site
-from headlens.text.inputs import Item
 
 SEEN = 1e-6  # a weight above it is one
 

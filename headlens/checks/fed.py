@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from headlens.checks.texts import Pair
+from headlens.corpus.batches import make_batches
 from headlens.model.heads import Site
 from headlens.model.lens import Lens, known_pad, takes_positions
-from headlens.text.batches import make_batches
 
 N_STATES = 5  # positions of the states that a decoder without an encoder of its own looks at
 

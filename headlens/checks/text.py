@@ -9,10 +9,9 @@ from typing import Any
 from headlens.checks.base import Outcome, does_not_apply
 from headlens.checks.subject import Subject
 from headlens.checks.texts import TEXTS, sample, unknown_ids
+from headlens.corpus.inputs import AsTarget, sentence_inputs
+from headlens.corpus.words import AlignmentError, Encoded, encode_text, encode_words
 from headlens.model.lens import n_known
-from headlens.text.inputs import sentence_inputs
-from headlens.text.targets import AsTarget
-from headlens.text.words import AlignmentError, Encoded, encode_text, encode_words
 from headlens.util.formatting import counted
 
 NO_TOKENIZER = "the model came without a tokenizer"

@@ -9,15 +9,13 @@ from typing import Any
 
 import torch
 
+from headlens.corpus.corpus import Corpus, Document
+from headlens.corpus.inputs import AsTarget, Item, as_decoder_input, sentence_inputs
+from headlens.corpus.plain import Chunk, split_sentences
+from headlens.corpus.words import Encoded
 from headlens.errors import InputError
 from headlens.model.lens import Lens, n_known
 from headlens.model.trace import token_ids
-from headlens.text.chunks import Chunk
-from headlens.text.corpus import Corpus, Document
-from headlens.text.inputs import Item, sentence_inputs
-from headlens.text.plain import split_sentences
-from headlens.text.targets import AsTarget, as_decoder_input
-from headlens.text.words import Encoded
 
 TEXTS = (
     "It had paid a lower price for it.",

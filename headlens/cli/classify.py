@@ -147,7 +147,7 @@ def command(
     """
     from headlens import examples, runs
     from headlens.classification import Reading, Settings, Sources, classify
-    from headlens.corpora import read_corpus
+    from headlens.corpus.read import read_corpus
     from headlens.report.page.write import write_report
     from headlens.report.tag_map import tags_by_head
     from headlens.report.viewer_data import Marks

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headlens.cli import say
-from headlens.text.hub import is_hub
+from headlens.corpus.hub import is_hub
 
 if TYPE_CHECKING:
-    from headlens.text.corpus import Corpus
+    from headlens.corpus.corpus import Corpus
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -72,7 +72,7 @@ def command(
     Of encoder-decoder models the encoder's heads are compared.
     """
     from headlens import runs
-    from headlens.corpora import read_corpus
+    from headlens.corpus.read import read_corpus
     from headlens.passes import Reading
     from headlens.redundancy.likeness.similar import Options, similar
     from headlens.report.page.write import write_report

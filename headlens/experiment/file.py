@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from headlens.corpus.corpus import read_text
 from headlens.errors import InputError
 from headlens.experiment.places import seen_from
 from headlens.experiment.published import Published, read_published
@@ -23,7 +24,6 @@ from headlens.experiment.sections import (
     options_of,
     read_section,
 )
-from headlens.text.lines import read_text
 
 if sys.version_info >= (3, 11):
     import tomllib

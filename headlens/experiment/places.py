@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from headlens.text import hub
+from headlens.corpus import hub
 from headlens.util.files import is_directory, is_there
 
 WRITTEN = ("out", "save_as")  # options whose place a command makes

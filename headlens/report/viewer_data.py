@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headlens.corpus.batches import Axis, word_groups
 from headlens.model.heads import Head, head_name
 from headlens.report.levels import coded, levels
 from headlens.report.parts import COLOURS
 from headlens.report.tag_styles import STYLES, style_of
 from headlens.report.viewer_start import checked_start
-from headlens.text.groups import word_groups
-from headlens.text.reading import Axis
 from headlens.util.formatting import visible
 
 if TYPE_CHECKING:

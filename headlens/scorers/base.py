@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headlens.corpus.batches import Batch
+from headlens.corpus.corpus import Corpus
 from headlens.model.devices import moved
 from headlens.model.heads import Site
 from headlens.model.lens import Lens
 from headlens.model.seam import Block
-from headlens.text.batches import Batch
-from headlens.text.corpus import Corpus
 
 if TYPE_CHECKING:
     from headlens.tally import Summary, Tally

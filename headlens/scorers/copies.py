@@ -7,8 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import Batch
 from headlens.scorers.base import TokenView
-from headlens.text.batches import Batch
 
 
 def earlier_copies(view: TokenView) -> Tensor:

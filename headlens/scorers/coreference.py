@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import Batch
+from headlens.corpus.inputs import Item
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, WordView
 from headlens.scorers.choice import unique_max
-from headlens.text.batches import Batch
-from headlens.text.inputs import Item
 
 KINDS = ("pronoun", "proper", "nominal")
 

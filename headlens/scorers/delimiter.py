@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import Batch
 from headlens.model.heads import STACKS
 from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
-from headlens.text.batches import Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headlens.corpus.corpus import Corpus, Word, numbered_lines
 from headlens.errors import InputError
-from headlens.text.corpus import Corpus, Word
-from headlens.text.lines import numbered_lines
 from headlens.util.formatting import decimal
 
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import Batch
 from headlens.model.lens import Lens
 from headlens.model.unembedding import Writing
 from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView
 from headlens.scorers.copies import earlier_copies, share_on
-from headlens.text.batches import Batch
 
 COPIED = 2  # tokens of each input whose copying is measured
 

@@ -9,13 +9,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import Batch, pad
+from headlens.corpus.corpus import Corpus
 from headlens.errors import InputError
 from headlens.model.devices import moved
 from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView
 from headlens.scorers.choice import unique_argmax
 from headlens.scorers.frequencies import corpus_frequencies, rarest, read_frequencies
-from headlens.text.batches import Batch, pad
-from headlens.text.corpus import Corpus
 
 TENTHS = 10
 

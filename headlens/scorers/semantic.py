@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from headlens.corpus.batches import Batch
+from headlens.corpus.inputs import Item
 from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView
 from headlens.scorers.relations import Relations
-from headlens.text.batches import Batch
-from headlens.text.inputs import Item
 
 if TYPE_CHECKING:
     from headlens.tally import Summary, Tally

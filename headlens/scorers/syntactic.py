@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import Batch, pad
+from headlens.corpus.corpus import Sentence
 from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView
 from headlens.scorers.choice import unique_argmax
-from headlens.text.batches import Batch, pad
-from headlens.text.corpus import Sentence
 
 FARTHEST = 64  # the best single offset is looked for up to this many words away
 NO_GROUND = frozenset({"punct", "root", "dep", "goeswith", "orphan", "reparandum"})

@@ -16,9 +16,9 @@ from headlens.checks import CHECKS
 from headlens.checks.checking import finding_of
 from headlens.checks.subject import Subject
 from headlens.checks.texts import TEXTS, sample, unknown_ids
+from headlens.corpus.words import word_spans
 from headlens.errors import InputError
 from headlens.model.lens import of_texts
-from headlens.text.words import word_spans
 from toytext import toy_tokenizer
 
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import plantedrun
 import twins
-from headlens.text.files import read_corpus
+from headlens.corpus.read import read_files
 from papers import FOLDER, attention, measured_by, without
 
 
@@ -29,7 +29,7 @@ def test_clark2019(tmp_path):
     known, weights = AutoTokenizer.from_pretrained(tmp_path / "model"), attention(tmp_path / "model")
 
     right, rests, n = np.zeros((2, 2)), 0.0, 0
-    for _, sentence in read_corpus(tmp_path / "ptb-stanford-dev.conllu").sentences:
+    for _, sentence in read_files(tmp_path / "ptb-stanford-dev.conllu").sentences:
         found = weights(known(" ".join(sentence.forms))["input_ids"])
         rests += found[5:10][..., [0, -1]].sum()
         n += found[5:10].shape[0] * found.shape[1] * found.shape[2]
@@ -39,7 +39,7 @@ def test_clark2019(tmp_path):
             arcs = [(i, word.head) for i, word in enumerate(sentence.words) if word.deprel == relation]
             right[row] += [sum(others[i].argmax() == j for i, j in arcs), 0]
             right[row] += [0, sum(others[:, i].argmax() == j for i, j in arcs)]
-    labels = [word.deprel for d in read_corpus(tmp_path / "ptb-stanford-dev.conllu").documents
+    labels = [word.deprel for d in read_files(tmp_path / "ptb-stanford-dev.conllu").documents
               for s in d.sentences for word in s.words]  # fmt: skip
     shares = right.max(axis=1) / [labels.count("det"), labels.count("pobj")]
     assert measured["det: accuracy of head 7.10"] == pytest.approx(shares[0], abs=1e-9)
@@ -49,7 +49,7 @@ def test_clark2019(tmp_path):
     )
 
     hits = []
-    for document in read_corpus(tmp_path / "conll-2012-dev").documents:
+    for document in read_files(tmp_path / "conll-2012-dev").documents:
         starts = np.cumsum([0, *(len(s.words) for s in document.sentences)])
         mentions = [(starts[m.sentence] + m.head, m.entity, m.kind) for m in document.mentions]
         text = " ".join(form for s in document.sentences for form in s.forms)

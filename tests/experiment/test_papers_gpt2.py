@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, MarianMTModel
 import planted
 import twins
 from headlens.ablation import gates
-from headlens.text.files import read_corpus
+from headlens.corpus.read import read_files
 from papers import attention, measured_by, without
 
 
@@ -61,7 +61,7 @@ def test_voita2019(tmp_path, monkeypatch):
     monkeypatch.setattr(gates, "Fit", lambda: few)
     twins.marian(tmp_path / "model")
     twins.treebank(tmp_path / "newstest-en.conllu", {}, n_documents=10)
-    sentences = [sentence for _, sentence in read_corpus(tmp_path / "newstest-en.conllu").sentences]
+    sentences = [sentence for _, sentence in read_files(tmp_path / "newstest-en.conllu").sentences]
     sources = [" ".join(sentence.forms[:9]) for sentence in sentences[:20]]
     with torch.no_grad():
         references = translations(tmp_path / "model", sources)

@@ -8,12 +8,12 @@ import families
 import headlens
 import toys
 from handmade import item
+from headlens.corpus.batches import make_batches
 from headlens.passes import Reading
 from headlens.redundancy.likeness import cka
 from headlens.redundancy.likeness.cka import linear_cka
 from headlens.redundancy.likeness.measuring import compare_heads
 from headlens.redundancy.likeness.outputs import Sample, by_head, written
-from headlens.text.batches import make_batches
 
 
 def naive(one, other):

@@ -12,12 +12,12 @@ import transformers
 import headlens
 import toys
 from families import ALL, VOCAB, build
+from headlens.corpus.batches import read
 from headlens.errors import InputError, ModelError, SelectorError
 from headlens.redundancy.contributions.contributing import contributions
 from headlens.redundancy.contributions.result import MEASURES
 from headlens.redundancy.contributions.sums import Sums
 from headlens.redundancy.contributions.tabling import CONTRIBUTIONS
-from headlens.text.reading import read
 from streams import JOINED
 
 

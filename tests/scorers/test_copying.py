@@ -11,14 +11,13 @@ import planted
 import toys
 from families import VOCAB, build
 from handmade import shares
+from headlens.corpus.batches import make_batches
+from headlens.corpus.inputs import N_INPUTS, Item, frame, repeated_inputs
+from headlens.corpus.words import Encoded
 from headlens.lens import Lens
 from headlens.model.unembedding import Writing
 from headlens.reading import Reader
 from headlens.scorers.induction import COPIED, Induction
-from headlens.text.batches import make_batches
-from headlens.text.inputs import Item
-from headlens.text.repeats import N_INPUTS, frame, repeated_inputs
-from headlens.text.words import Encoded
 
 WORDS, WIDTH = 12, 16  # of the models made by hand
 

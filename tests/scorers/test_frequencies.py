@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from handmade import item
+from headlens.corpus.corpus import Corpus, Document, Sentence, Word
 from headlens.errors import CorpusError, InputError
 from headlens.scorers.base import Context
 from headlens.scorers.frequencies import corpus_frequencies, rarest, read_frequencies
 from headlens.scorers.rare_token import RareToken, rare_shares
-from headlens.text.corpus import Corpus, Document, Sentence, Word
 
 
 def words(text: str) -> list[tuple[str, int, str]]:

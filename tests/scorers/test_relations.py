@@ -12,11 +12,11 @@ import torch
 import headlens
 import planted
 from families import build
+from headlens.corpus.corpus import Corpus, Document, Sentence, Word
 from headlens.errors import CorpusError, InputError
 from headlens.scorers.base import Context
 from headlens.scorers.relations import NEIGHBOURS, Relations, neighbours, read_relations
 from headlens.scorers.semantic import content_lemmas
-from headlens.text.corpus import Corpus, Document, Sentence, Word
 
 
 def corpus(*texts: str) -> Corpus:

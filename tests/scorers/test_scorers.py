@@ -416,7 +416,7 @@ class TestAgainstPlainLoops:
 
 
 def test_relations_come_from_the_corpus():
-    from headlens.text.corpus import Sentence, Word
+    from headlens.corpus.corpus import Sentence, Word
 
     words = (
         Word("a", "", "", 1, "det", True),

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from udapi.block.read.conllu import Conllu
 
 import anything
-from headlens.text.conllu import read_conllu
-from headlens.text.conllu_sentence import _find_cycle
-from headlens.text.files import read_corpus
+from headlens.corpus.conllu import _find_cycle, read_conllu
+from headlens.corpus.read import read_files
 
 SPACES = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # at which Python's splitlines, and so `conllu`, ends a line
 RAW = {name: lambda cells, column: cells[column] for name in ("xpos", "feats", "deps", "misc")}
@@ -98,7 +97,7 @@ def test_broken_trees(tmp_path, found, told):
     path = tmp_path / "x.conllu"
     lines = [f"{n}\tw\tw\tX\t_\t_\t{head}\tdep\t_\t_\n" for n, head in enumerate(found, 1)]
     path.write_text("".join(lines), encoding="utf-8")
-    refusal = anything.result_or_refusal(read_corpus, path)
+    refusal = anything.result_or_refusal(read_files, path)
     assert str(refusal).startswith(f"{path}, {told}") if told else refusal.n_words == len(found)
 
 
@@ -129,4 +128,4 @@ WORD = "\nd 0 0 w NN * - - - - * -\n#end document\n"
 def test_long_lines_take_no_time(tmp_path, name, content):
     """Patterns that try each place of a long line from each place before it would take minutes."""
     (tmp_path / name).write_text(content, encoding="utf-8")
-    anything.result_or_refusal(read_corpus, tmp_path / name)
+    anything.result_or_refusal(read_files, tmp_path / name)

@@ -6,10 +6,9 @@ import random
 
 import pytest
 
+from headlens.corpus.conll2012 import read_conll2012, universal
+from headlens.corpus.corpus import Corpus, Mention, Word
 from headlens.errors import CorpusError
-from headlens.text.conll2012 import read_conll2012
-from headlens.text.conll2012_sentence import universal
-from headlens.text.corpus import Corpus, Mention, Word
 
 NUMBERS = "Number the words of a sentence 0, 1, 2 and so on, and part sentences by a blank line."
 BEGIN = "#begin document (nw/a); part 000\n"

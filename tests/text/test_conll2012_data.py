@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from headlens.text.conll2012 import read_conll2012
+from headlens.corpus.conll2012 import read_conll2012
 from real import data
 
 LITBANK = [

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from headlens.corpus.conllu import read_conllu
+from headlens.corpus.corpus import Corpus, Word
 from headlens.errors import CorpusError
-from headlens.text.conllu import read_conllu
-from headlens.text.corpus import Corpus, Word
 
 TREE = "Correct column 7 (HEAD); a sentence without a tree has `_` there in every line."
 IDS = "Number the words of a sentence 1, 2, 3 and so on, and part sentences by a blank line."

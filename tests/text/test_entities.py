@@ -4,9 +4,9 @@ import os
 
 import pytest
 
+from headlens.corpus.conllu import read_conllu
+from headlens.corpus.corpus import Corpus, Mention
 from headlens.errors import CorpusError
-from headlens.text.conllu import read_conllu
-from headlens.text.corpus import Corpus, Mention
 
 CORPUS_UD = "eid-etype-head-other"
 GUM = "GRP-etype-infstat-salience-centering-minspan-link-identity"

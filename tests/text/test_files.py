@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from headlens.corpus.conll2012 import read_conll2012
+from headlens.corpus.conllu import read_conllu
+from headlens.corpus.read import FORMATS, read_files
 from headlens.errors import CorpusError
-from headlens.text.conll2012 import read_conll2012
-from headlens.text.conllu import read_conllu
-from headlens.text.files import FORMATS, read_corpus
 from real import data
 
 KNOWN = (
@@ -38,7 +38,7 @@ def folder(tmp_path):
 
 def refusal(paths, folder, **options):
     with pytest.raises(CorpusError) as caught:
-        read_corpus(paths, **options)
+        read_files(paths, **options)
     return str(caught.value).replace(f"{folder}{os.sep}", "").replace(str(folder), "FOLDER")
 
 
@@ -47,7 +47,7 @@ def names(corpus):
 
 
 def test_a_folder(folder):
-    corpus = read_corpus(folder)
+    corpus = read_files(folder)
     assert names(corpus) == ["C.CONLL", "a.v4_gold_conll", "b.conllu"]
     assert [document.name for document in corpus.documents] == ["c", "c", "t"]
     assert (corpus.has_trees, corpus.has_entities, corpus.has_documents) == (False, True, True)
@@ -56,28 +56,28 @@ def test_a_folder(folder):
 
 
 def test_plain_text_is_read_where_it_is_named_or_alone(folder):
-    assert names(read_corpus([folder, folder / "LICENSE.txt"])) == [
-        *names(read_corpus(folder)),
+    assert names(read_files([folder, folder / "LICENSE.txt"])) == [
+        *names(read_files(folder)),
         "LICENSE.txt",
     ]
     alone = folder / "dir.conllu"
     for name in ("2.txt", "1.TXT"):
         (alone / name).write_text("Hello there.", encoding="utf-8")
-    assert names(read_corpus(alone)) == ["1.TXT", "2.txt"]
+    assert names(read_files(alone)) == ["1.TXT", "2.txt"]
 
 
 def test_one_kind_is_what_its_reader_makes(folder):
     one = folder / "b.conllu"
-    assert read_corpus(str(one)) == read_corpus([one]) == read_conllu([one])
-    assert read_corpus(one).has_trees
+    assert read_files(str(one)) == read_files([one]) == read_conllu([one])
+    assert read_files(one).has_trees
     pair = [folder / "a.v4_gold_conll", folder / "C.CONLL"]
-    assert read_corpus(pair) == read_conll2012(pair)
+    assert read_files(pair) == read_conll2012(pair)
 
 
 def test_kinds_may_alternate(folder):
     (folder / "d.conllu").write_text(TREE, encoding="utf-8")
     paths = [folder / name for name in ("d.conllu", "C.CONLL", "b.conllu")]
-    corpus = read_corpus(paths)
+    corpus = read_files(paths)
     assert [document.name for document in corpus.documents] == ["t", "c", "t"]
     assert corpus.sha256 == hashlib.sha256((TREE + COREF + TREE).encode()).hexdigest()
 
@@ -115,12 +115,12 @@ def test_a_folder_that_may_not_be_read(folder):
 
 
 def test_real_folders():
-    corpus = read_corpus(data("litbank_coref"))
+    corpus = read_files(data("litbank_coref"))
     assert len(corpus.documents) == len(corpus.paths) == 10
-    corpus = read_corpus([data("winobias"), data("ud_english_gum")])
+    corpus = read_files([data("winobias"), data("ud_english_gum")])
     assert (len(corpus.documents), len(corpus.paths)) == (4 * 396 + 30, 5)
     assert (corpus.has_trees, corpus.has_entities) == (False, True)
-    assert len(read_corpus(data("gutenberg_plain")).documents) == 3
+    assert len(read_files(data("gutenberg_plain")).documents) == 3
 
 
 @pytest.mark.parametrize("ending", FORMATS)
@@ -133,7 +133,7 @@ def test_any_bytes_are_read_or_refused(tmp_path, ending):
         path = tmp_path / f"{seed}{ending}"
         path.write_bytes(bytes(text))
         try:
-            corpus = read_corpus(path)
+            corpus = read_files(path)
         except CorpusError:
             continue
         assert corpus.n_words > 0

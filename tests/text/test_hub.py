@@ -9,12 +9,12 @@ import pytest
 import hubsets
 import planted
 import real
+from headlens.corpus import hub_corpus
+from headlens.corpus.conllu import read_conllu
+from headlens.corpus.hub import Place, parse, seen_from, shown
+from headlens.corpus.plain import read_plain
+from headlens.corpus.read import read_files
 from headlens.errors import CorpusError
-from headlens.text import hub_corpus
-from headlens.text.conllu import read_conllu
-from headlens.text.files import read_corpus
-from headlens.text.hub import Place, parse, seen_from, shown
-from headlens.text.plain import read_plain
 
 TEXT = "Mr. Elliot went away. He came\nback!\n\nWho knows? Nobody"
 
@@ -35,7 +35,7 @@ def same_but_for_document_names(corpus):
 
 def refusal(*arguments, **options):
     with pytest.raises(CorpusError) as caught:
-        read_corpus(*arguments, **options)
+        read_files(*arguments, **options)
     return str(caught.value)
 
 
@@ -56,7 +56,7 @@ def treebank(tmp_path):
 def test_a_treebank_in_parquet_is_what_its_file_is(treebank, tmp_path):
     text, expected = treebank
     hubsets.write_parquet(hubsets.treebank_rows(text), tmp_path / "set" / "validation.parquet")
-    corpus = read_corpus(f"hub:{tmp_path / 'set'}")
+    corpus = read_files(f"hub:{tmp_path / 'set'}")
     assert bare(corpus) == bare(expected)
     assert expected.has_entities
     assert expected.has_documents
@@ -70,11 +70,11 @@ def test_the_form_of_the_data_does_not_matter(treebank, tmp_path):
     hubsets.write_parquet(rows, tmp_path / "a" / "data.parquet")
     hubsets.write_parquet(rows, tmp_path / "b" / "data.parquet", labelled=False)
     hubsets.write_jsonl(rows, tmp_path / "c" / "data.jsonl")
-    one, two, three = (read_corpus(f"hub:{tmp_path / name}") for name in "abc")
+    one, two, three = (read_files(f"hub:{tmp_path / name}") for name in "abc")
     assert bare(one) == bare(two) == bare(three)
     assert one.sha256 == two.sha256 == three.sha256
     hubsets.write_jsonl(rows[:-1], tmp_path / "c" / "data.jsonl")
-    assert read_corpus(f"hub:{tmp_path / 'c'}").sha256 != one.sha256
+    assert read_files(f"hub:{tmp_path / 'c'}").sha256 != one.sha256
 
 
 def test_multiword_tokens_among_the_words(tmp_path):
@@ -84,7 +84,7 @@ def test_multiword_tokens_among_the_words(tmp_path):
     expected = read_conllu([path])
     rows = hubsets.all_tokens_rows(text)
     hubsets.write_parquet(rows, tmp_path / "set" / "test.parquet")
-    corpus = read_corpus(f"hub:{tmp_path / 'set'}")
+    corpus = read_files(f"hub:{tmp_path / 'set'}")
     n_spans = sum("-" in line.split("\t")[0] for line in text.splitlines() if "\t" in line)
     assert n_spans > 5
     assert corpus.datasets[0].left_out == {hub_corpus.HEADLESS: n_spans}
@@ -105,7 +105,7 @@ def test_words_alone(tmp_path):
         ],
         tmp_path / "train.jsonl",
     )
-    corpus = read_corpus(f"hub:{tmp_path}")
+    corpus = read_files(f"hub:{tmp_path}")
     assert [sentence.forms for _, sentence in corpus.sentences] == [["A", "dog", "."], ["Yes"]]
     assert (corpus.has_trees, corpus.has_documents, len(corpus.documents)) == (False, False, 1)
     assert corpus.datasets[0].left_out == {hub_corpus.NO_WORDS: 2}
@@ -125,7 +125,7 @@ def test_running_text_is_read_as_plain_text_is(ending, tmp_path):
         file = tmp_path / f"set-{number + 1}.txt"
         file.write_bytes(texts[number].encode())
         expected.append(file)
-    corpus, right = read_corpus(f"hub:{tmp_path / 'set'}"), read_plain(expected)
+    corpus, right = read_files(f"hub:{tmp_path / 'set'}"), read_plain(expected)
     assert [document[:2] for document in bare(corpus)[0]] == [document[:2] for document in bare(right)[0]]
     assert corpus.has_documents  # rows are texts of their own
     assert corpus.datasets[0].left_out == {hub_corpus.NO_WORDS: 1}
@@ -137,19 +137,19 @@ def test_a_folder_of_texts_is_what_its_files_are(tmp_path):
     files = [tmp_path / "a.txt", tmp_path / "b.txt"]
     files[0].write_text("\ufeff" + TEXT, encoding="utf-8")
     files[1].write_text("Other\nlines.\n\n\nEnd.\n", encoding="utf-8")
-    corpus, right = read_corpus(f"hub:{tmp_path}"), read_plain(files)
+    corpus, right = read_files(f"hub:{tmp_path}"), read_plain(files)
     assert bare(corpus) == bare(right)
     assert [s.line for _, s in corpus.sentences] == [s.line for _, s in right.sentences]
 
 
 def test_text_is_parsed_where_it_is_asked_for(tmp_path, monkeypatch):
-    from headlens.text import spacy_parser
-    from headlens.text.plain import split_sentences
+    from headlens.corpus import plain as spacy_parser
+    from headlens.corpus.plain import split_sentences
 
     monkeypatch.setattr(spacy_parser, "load", lambda name: split_sentences)
     hubsets.write_jsonl([{"text": TEXT}], tmp_path / "a" / "x.jsonl")
     hubsets.write_jsonl([{"tokens": ["Yes"]}], tmp_path / "b" / "x.jsonl")
-    assert read_corpus(f"hub:{tmp_path / 'a'}", "spacy:x").parser == "spacy:x"
+    assert read_files(f"hub:{tmp_path / 'a'}", "spacy:x").parser == "spacy:x"
     assert refusal(f"hub:{tmp_path / 'b'}", "spacy:x") == (
         "The parser spacy:x is for plain text (.txt), and there is none among the files. Leave --parser out, "
         "or name a .txt file."
@@ -161,9 +161,9 @@ def test_columns_that_are_chosen(tmp_path):
     rows[0]["h"] = [0, 1]
     hubsets.write_jsonl(rows, tmp_path / "x.jsonl")
     place = f"hub:{tmp_path}"
-    assert [s.text for _, s in read_corpus(place, columns=["review"]).sentences] == ["Fine."]
-    assert [s.forms for _, s in read_corpus(place, columns=["w"]).sentences] == [["A", "b"]]
-    tree = read_corpus(place, columns=["w", "p", "h", "r"])
+    assert [s.text for _, s in read_files(place, columns=["review"]).sentences] == ["Fine."]
+    assert [s.forms for _, s in read_files(place, columns=["w"]).sentences] == [["A", "b"]]
+    tree = read_files(place, columns=["w", "p", "h", "r"])
     assert [(w.form, w.upos, w.head, w.deprel) for _, s in tree.sentences for w in s.words] == [
         ("A", "X", -1, "root"),
         ("b", "X", 0, "dep"),
@@ -223,15 +223,15 @@ def test_the_first_sentences(tmp_path, monkeypatch):
         f"{place}::train has more than 4 sentences, which take long and much memory. Say how many of the "
         "first to read, as in --max-sentences 4."
     )
-    corpus = read_corpus(place, max_sentences=5)
+    corpus = read_files(place, max_sentences=5)
     assert [s.text for _, s in corpus.sentences] == ["One 0.", "Two 0.", "Three 0.", "One 1.", "Two 1."]
     assert (corpus.cut, corpus.datasets[0].rows) == (1, 2)  # the rest was never read
     (tmp_path / "y.txt").write_text("One. Two. Three. Four. Five. Six.")
-    both = read_corpus([tmp_path / "y.txt", place], max_sentences=7)
+    both = read_files([tmp_path / "y.txt", place], max_sentences=7)
     assert (both.cut, [s.text for _, s in both.sentences][5:]) == (8, ["Six.", "One 0."])
     (tmp_path / "x.jsonl").unlink()  # texts, too
     assert "more than 4 sentences" in refusal(place)
-    assert len(list(read_corpus(place, max_sentences=6).sentences)) == 6
+    assert len(list(read_files(place, max_sentences=6).sentences)) == 6
 
 
 def test_a_beginning_keeps_its_mentions(treebank):
@@ -247,11 +247,11 @@ def test_datasets_and_files_together(tmp_path):
     (tmp_path / "x.conllu").write_text("1\tHi\t_\t_\t_\t_\t0\troot\t_\t_\n")
     hubsets.write_jsonl([{"tokens": ["Yes"], "head": [0], "deprel": ["root"]}], tmp_path / "set" / "x.jsonl")
     place = f"hub:{tmp_path / 'set'}"
-    corpus = read_corpus([tmp_path / "x.conllu", place])
+    corpus = read_files([tmp_path / "x.conllu", place])
     assert [s.forms for _, s in corpus.sentences] == [["Hi"], ["Yes"]]
     assert corpus.has_trees
     assert corpus.paths == (str(tmp_path / "x.conllu"), f"{place}::train")
-    assert corpus.sha256 != read_corpus([place, tmp_path / "x.conllu"]).sha256
+    assert corpus.sha256 != read_files([place, tmp_path / "x.conllu"]).sha256
     assert len(corpus.datasets) == 1
     assert f"{place} is named twice" in refusal([place, place])
 

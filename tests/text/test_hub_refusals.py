@@ -8,9 +8,9 @@ import datasets
 import pytest
 
 import hubsets
+from headlens.corpus import hub as hub_opening
+from headlens.corpus.read import read_files
 from headlens.errors import CorpusError
-from headlens.text import hub_opening
-from headlens.text.files import read_corpus
 
 OUT_OF_REACH = (
     "There is no folder 'owner/name'; as a dataset of the hub it is not in the cache, and the hub cannot be "
@@ -20,7 +20,7 @@ OUT_OF_REACH = (
 
 def refusal(*arguments, **options):
     with pytest.raises(CorpusError) as caught:
-        read_corpus(*arguments, **options)
+        read_files(*arguments, **options)
     return str(caught.value)
 
 
@@ -67,7 +67,7 @@ def test_without_network_what_is_cached_is_read(offline, tmp_path):
     place = tmp_path / "cache" / "owner___name" / "default" / "0.0.0" / ("a" * 40)
     place.parent.mkdir(parents=True)
     os.rename(made, place)  # noqa: PTH104
-    corpus = read_corpus("hub:owner/name")
+    corpus = read_files("hub:owner/name")
     assert [s.text for _, s in corpus.sentences] == ["Fine."]
     assert (corpus.datasets[0].revision, corpus.datasets[0].of_rows) == ("a" * 40, 1)
     assert "There are: default." in refusal("hub:owner/name:en")
@@ -126,7 +126,7 @@ def test_configurations(tmp_path):
     place = f"hub:{tmp_path}"
     assert refusal(place) == f"{place} has several configurations: en, de. Type {place}:CONFIG."
     assert refusal(f"{place}:fr") == f"{place}:fr has no configuration 'fr'. There are: en, de."
-    corpus = read_corpus(f"{place}:de")
+    corpus = read_files(f"{place}:de")
     assert [s.text for _, s in corpus.sentences] == ["Gut."]
     assert (corpus.datasets[0].config, corpus.paths) == ("de", (f"{place}:de:train",))
     hubsets.write_jsonl([{"text": "One."}], tmp_path / "set" / "x.jsonl")
@@ -137,7 +137,7 @@ def test_splits(tmp_path):
     place = f"hub:{tmp_path}"
 
     def read(text=place):
-        return [s.text for _, s in read_corpus(text).sentences]
+        return [s.text for _, s in read_files(text).sentences]
 
     for name in ("train", "unseen"):
         hubsets.write_jsonl([{"text": f"{name}."}], tmp_path / name / "x.jsonl")

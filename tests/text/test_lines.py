@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import anything
+from headlens.corpus import corpus as lines
+from headlens.corpus.corpus import numbered_lines, read_text
 from headlens.errors import CorpusError, InputError
-from headlens.text import lines
-from headlens.text.lines import numbered_lines, read_text
 
 PARTS = st.lists(
     st.sampled_from(["a", "\u00e4", " ", "\t", "\r", "\n", "\r\n", "\u2028", "\x85", "\ufeff", "\x0b"])

@@ -8,9 +8,8 @@ import tracemalloc
 
 import pytest
 
+from headlens.corpus.plain import chunks, read_plain
 from headlens.errors import CorpusError
-from headlens.text.chunks import chunks
-from headlens.text.plain import read_plain
 from real import data
 
 SPLITS = {

@@ -6,10 +6,10 @@ import pytest
 
 import planted
 import real
+from headlens.corpus.inputs import BLOCK, N_INPUTS, REPEATS, frame, ordinary_tokens, repeated_inputs
 from headlens.errors import InputError
 from headlens.model.load import load_model
 from headlens.model.source import find
-from headlens.text.repeats import BLOCK, N_INPUTS, REPEATS, frame, ordinary_tokens, repeated_inputs
 from toytext import toy_tokenizer
 
 

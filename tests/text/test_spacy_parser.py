@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from headlens.corpus.plain import read_plain
+from headlens.corpus.read import read_files
 from headlens.errors import CorpusError
-from headlens.text.files import read_corpus
-from headlens.text.plain import read_plain
 
 LESSONS = [
     (["The", "dog", "barks", "."], [1, 2, 2, 2], ["det", "nsubj", "ROOT", "punct"], "DET NOUN VERB PUNCT"),
@@ -98,7 +98,7 @@ def test_a_long_text_is_parsed_in_chunks(tmp_path, pipeline, monkeypatch):
 def test_silver_beside_gold(tmp_path, pipeline):
     gold = tmp_path / "gold.conllu"
     gold.write_text("1\tHi\t_\t_\t_\t_\t0\troot\t_\t_\n", encoding="utf-8")
-    corpus = read_corpus([gold, write(tmp_path, "The dog barks.")], f"spacy:{pipeline}")
+    corpus = read_files([gold, write(tmp_path, "The dog barks.")], f"spacy:{pipeline}")
     assert (corpus.has_trees, corpus.parser) == (True, f"spacy:{pipeline}")
 
 

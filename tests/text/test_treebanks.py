@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headlens.text.conllu import read_conllu
+from headlens.corpus.conllu import read_conllu
 
 DATA = Path(os.environ.get("HEADLENS_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data"))
 TREEBANKS = {

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from headlens.text.conllu import read_conllu
-from headlens.text.corpus import Word
-from headlens.text.treeless import mention_kind, top_word
+from headlens.corpus.conll2012 import mention_kind, top_word
+from headlens.corpus.conllu import read_conllu
+from headlens.corpus.corpus import Word
 from real import data
 
 CASES = {  # the head stands between stars; each with and without parts of speech

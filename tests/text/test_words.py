@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerFast
 
+from headlens.corpus.words import AlignmentError, encode_text, encode_words, walk, word_spans
 from headlens.errors import InputError
-from headlens.text.walk import walk
-from headlens.text.words import AlignmentError, encode_text, encode_words, word_spans
 
 CORPUS = [
     *40 * ["un believ able unbelievable cats believe the cat is able to be un able"],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headlens.corpus.batches import Axis, Reading, read
 from headlens.map_making import title_of
 from headlens.model.finite import holds_none
 from headlens.model.heads import Head, Site
@@ -19,7 +20,6 @@ from headlens.redundancy.contributions.predicted import Predicted, position_of, 
 from headlens.redundancy.contributions.result import Contributions
 from headlens.redundancy.contributions.stream import joints_of
 from headlens.redundancy.contributions.sums import Array
-from headlens.text.reading import Axis, Reading, read
 
 
 def contributions(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from headlens.corpus.batches import Axis
 from headlens.errors import InputError
 from headlens.model.heads import Head, Site, head_name
 from headlens.redundancy.contributions.predicted import Predicted
 from headlens.redundancy.contributions.sums import BY_TOKEN, Array
 from headlens.redundancy.contributions.tabling import long_table
-from headlens.text.reading import Axis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

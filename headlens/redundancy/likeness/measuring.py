@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from headlens.corpus.batches import Batch, make_batches
+from headlens.corpus.inputs import Item, start_id
 from headlens.model.devices import Carrier, exact
 from headlens.model.finite import check_block
 from headlens.model.heads import Head, Site
@@ -21,9 +23,6 @@ from headlens.redundancy.likeness.cka import linear_cka
 from headlens.redundancy.likeness.divergence import add_pairs, mean_divergence
 from headlens.redundancy.likeness.outputs import Sample, written
 from headlens.redundancy.likeness.patterns import Patterns, spans
-from headlens.text.batches import Batch, make_batches
-from headlens.text.inputs import Item
-from headlens.text.targets import start_id
 
 Array = NDArray[np.float64]
 

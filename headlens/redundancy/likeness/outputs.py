@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from headlens.corpus.batches import Batch
+from headlens.corpus.inputs import Item
 from headlens.model.devices import Carrier, moved
 from headlens.model.finite import not_numbers
 from headlens.model.heads import Head, Site
 from headlens.model.lens import Lens
 from headlens.model.weights import output_matrix
-from headlens.text.batches import Batch
-from headlens.text.inputs import Item
 
 MOST_TOKENS = 2000
 BYTES = 10**9  # of all heads' outputs on the sample

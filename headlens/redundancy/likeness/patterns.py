@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from headlens.corpus.batches import Batch
 from headlens.model.heads import Site
 from headlens.model.seam import Block
-from headlens.text.batches import Batch
 
 KEPT = 256 * 2**20  # bytes of patterns that are held at once
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.corpora import corpus_facts, read_corpus
+from headlens.corpus.corpus import Corpus
+from headlens.corpus.inputs import Inputs, sentence_inputs
+from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens, check_ids, load
@@ -20,8 +22,6 @@ from headlens.redundancy.likeness.measuring import Compared, compare_heads
 from headlens.redundancy.likeness.outputs import by_head
 from headlens.redundancy.likeness.plane import faithfulness, layout
 from headlens.redundancy.likeness.tables import cluster_table, distance_table
-from headlens.text.corpus import Corpus
-from headlens.text.inputs import Inputs, sentence_inputs
 
 
 @dataclass(frozen=True, slots=True)

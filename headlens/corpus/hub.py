@@ -1,15 +1,215 @@
-"""Finds a split of a dataset through the `datasets` library, and says what there is where it does not."""
+"""Datasets of the Hugging Face hub: how they are named, found and opened."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import importlib
+import os
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from headlens.errors import CorpusError
 from headlens.model.source import hub_reachable
-from headlens.text.hub import Place
-from headlens.text.hub_library import library, one_line, quiet, told
+
+PREFIX = "hub:"
+FORM = "hub:DATASET[:CONFIG[:SPLIT]]"
+_HUB_ID = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*")  # owner/name, or name
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A dataset and a part of it.
+
+    Args:
+        dataset: a hub id, or a folder.
+        config: which of its configurations; None for the only one, or its own default.
+        split: which split; None for the one that headlens chooses.
+        revision: branch, tag or commit on the hub.
+    """
+
+    dataset: str
+    config: str | None = None
+    split: str | None = None
+    revision: str | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, where it is a local dataset."""
+        return Path(self.dataset).expanduser() if _is_folder(self.dataset) else None
+
+    def __str__(self) -> str:
+        dataset = self.dataset if self.revision is None else f"{self.dataset}@{self.revision}"
+        parts = [dataset, self.config or "", self.split or ""]
+        return PREFIX + ":".join(parts).rstrip(":")
+
+
+def is_hub(text: object) -> bool:
+    """Tell whether a corpus is a dataset rather than a file or folder."""
+    return str(text).startswith(PREFIX)
+
+
+def parse(text: str) -> Place:
+    """Read what a user types for a dataset.
+
+    Args:
+        text: ``hub:DATASET``, ``hub:DATASET:CONFIG``, ``hub:DATASET:CONFIG:SPLIT``; an empty CONFIG is the
+            default one. A hub id can be followed by ``@REVISION``.
+
+    Returns:
+        The place; whether there is such a dataset is not looked up.
+
+    Raises:
+        CorpusError: it is neither a folder nor a hub id.
+    """
+    parts = text.removeprefix(PREFIX).split(":")
+    taken = next((n for n in range(len(parts), 0, -1) if _is_folder(":".join(parts[:n]))), 0)
+    dataset, rest = ":".join(parts[: taken or 1]), parts[taken or 1 :]
+    revision = None
+    if not taken:
+        dataset, at, named = dataset.partition("@")
+        revision = named if at else None
+        if not _HUB_ID.fullmatch(dataset) or revision == "":
+            raise CorpusError(
+                f"Expected a folder or the id of a dataset in {text!r}, and there is no folder {dataset!r}.",
+                f"Type {FORM}, such as hub:./my-data or hub:owner/name::test.",
+            )
+    if len(rest) > 2:
+        raise CorpusError(f"There are too many colons in {text!r}.", f"Type {FORM}.")
+    config, split = [*(part or None for part in rest), None, None][:2]
+    return Place(dataset, config, split, revision)
+
+
+def _is_folder(text: str) -> bool:
+    return bool(text) and Path(text).expanduser().is_dir()
+
+
+def seen_from(text: str, folder: Path) -> str:
+    """Resolve the folder of a local dataset relative to another folder, as other paths are.
+
+    Args:
+        text: what a user types for a dataset.
+        folder: where it was typed, such as an experiment file's folder.
+
+    Returns:
+        The same with the folder's place; a hub id as it is.
+    """
+    name, colon, rest = text.removeprefix(PREFIX).partition(":")
+    seen = folder / name
+    return f"{PREFIX}{seen}{colon}{rest}" if name and seen.is_dir() else text
+
+
+def beside(text: str, folder: Path) -> str:
+    """Write the folder of a local dataset, seen from here, as `seen_from` takes it.
+
+    Args:
+        text: what a user types for a dataset.
+        folder: from which it shall be seen, such as an experiment file's folder.
+
+    Returns:
+        The same with the way to the folder; a hub id, and a folder with its whole place, as it is.
+    """
+    name, colon, rest = text.removeprefix(PREFIX).partition(":")
+    if not name or Path(name).is_absolute() or not Path(name).is_dir():
+        return text
+    return f"{PREFIX}{os.path.relpath(name, folder)}{colon}{rest}"
+
+
+def shown(path: str) -> str:
+    """Name a corpus in a record: a file without its folder, a dataset with its configuration and split.
+
+    Args:
+        path: the file, or what `Place` is written as.
+
+    Returns:
+        The name; it tells no local path.
+    """
+    if not is_hub(path):
+        return Path(path).name
+    place = parse(path)
+    return path if place.folder is None else str(replace(place, dataset=place.folder.resolve().name))
+
+
+# ---- The `datasets` library, quiet, and with its errors told in one line
+
+
+T = TypeVar("T")
+
+
+def library(place: Place) -> Any:
+    """Import the library.
+
+    Args:
+        place: what it is wanted for.
+
+    Returns:
+        The module.
+
+    Raises:
+        CorpusError: it is not installed.
+    """
+    try:
+        return importlib.import_module("datasets")
+    except ImportError:
+        raise CorpusError(
+            f"Reading {place} needs the package datasets, which is not installed.",
+            "Type: pip install 'headlens[hub]'",
+        ) from None
+
+
+def told(place: Place, rows: Iterable[T]) -> Generator[T, None, None]:
+    """Read rows, or lines.
+
+    Args:
+        place: where they come from.
+        rows: what is read.
+
+    Yields:
+        Each of them.
+
+    Raises:
+        CorpusError: one of them cannot be read.
+    """
+    try:
+        yield from rows
+    except Exception as error:  # of pyarrow, pandas, fsspec, the HTTP library, ...
+        raise CorpusError(f"{place} cannot be read: {one_line(error)}", "Correct the data.") from error
+
+
+def one_line(error: BaseException) -> str:
+    """Write the message of a foreign error in one line, or its kind where it has none."""
+    return (" ".join(str(error).split()) or type(error).__name__).rstrip(".:") + "."
+
+
+@contextmanager
+def quiet(module: Any, offline: bool) -> Iterator[None]:
+    """Keep the library's own bars and notes off the screen while the block lasts.
+
+    Args:
+        module: the library.
+        offline: have it look in its cache only: otherwise it tries for half a minute.
+
+    Yields:
+        Nothing.
+    """
+    log, bars = module.utils.logging, not module.are_progress_bars_disabled()
+    level, was_offline = log.get_verbosity(), module.config.HF_HUB_OFFLINE
+    log.set_verbosity_error()
+    module.disable_progress_bars()
+    module.config.HF_HUB_OFFLINE = offline or was_offline
+    try:
+        yield
+    finally:
+        module.config.HF_HUB_OFFLINE = was_offline
+        log.set_verbosity(level)
+        if bars:
+            module.enable_progress_bars()
+
+
+# ---- Finds a split of a dataset through the `datasets` library, and says what there is where it does not
+
 
 KINDS = ("parquet", "json", "csv", "arrow", "text", "cache")
 PREFERRED = ("validation", "dev", "test")  # the split that is read where several are there and none is named

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import resources
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from headlens.corpus.conll2012 import read_conll2012
+from headlens.corpus.conllu import read_conllu
+from headlens.corpus.corpus import Corpus, unreadable
+from headlens.corpus.hub import FORM, Place, is_hub, parse, shown
+from headlens.corpus.hub_corpus import read_dataset
+from headlens.corpus.plain import read_plain
 from headlens.errors import CorpusError
-from headlens.text.conll2012 import read_conll2012
-from headlens.text.conllu import read_conllu
-from headlens.text.corpus import Corpus
-from headlens.text.hub import FORM, Place, is_hub, parse
-from headlens.text.hub_corpus import read_dataset
-from headlens.text.lines import unreadable
-from headlens.text.plain import read_plain
 from headlens.util.files import IrregularFileError, check_regular, open_regular
 
 
@@ -45,7 +45,7 @@ FORMATS: dict[str, Format] = {
 """The kinds of files by the ending of their names, in any case of letters."""
 
 
-def read_corpus(
+def read_files(
     paths: str | Path | Sequence[str | Path],
     parser: str | None = None,
     columns: Sequence[str] = (),
@@ -61,7 +61,7 @@ def read_corpus(
         paths: files, folders and ``hub:DATASET[:CONFIG[:SPLIT]]``, in order; one or several.
         parser: what parses plain text, such as "spacy:en_core_web_sm"; see `read_plain`. It never touches
             what is annotated.
-        columns: of datasets, see `headlens.text.hub_columns.choose`; by default they are found by name.
+        columns: of datasets, see `headlens.corpus.hub_corpus.choose`; by default they are found by name.
         max_sentences: keep only the first so many; of a dataset no more are read.
 
     Returns:
@@ -174,3 +174,55 @@ def _check_twice(found: Sequence[Path | Place]) -> None:
                 "Name every file once.",
             )
         seen.add(same)
+
+
+# ---- Corpora for commands: what a user names, or the sample that comes along, and what a record says of it
+
+
+def read_corpus(
+    corpus: str | Path | Sequence[str | Path] | None,
+    parser: str | None = None,
+    columns: Sequence[str] = (),
+    max_sentences: int | None = None,
+) -> Corpus:
+    """Read a corpus, or the one that comes along.
+
+    Args:
+        corpus: files, folders or datasets, see `headlens.corpus.read`; the bundled English sample by default.
+        parser: ``spacy:NAME`` to parse plain text.
+        columns: of datasets; by default they are found by name.
+        max_sentences: keep only the first so many.
+
+    Returns:
+        The corpus.
+
+    Raises:
+        CorpusError: it cannot be read.
+    """
+    if corpus is None:
+        with resources.as_file(resources.files("headlens.data") / "sample" / "english.conllu") as path:
+            return read_files(path, None, columns, max_sentences)
+    return read_files(corpus, parser, columns, max_sentences)
+
+
+def corpus_facts(corpus: Corpus) -> dict[str, Any]:
+    """Say what `run.json` holds of a corpus.
+
+    Args:
+        corpus: the corpus.
+
+    Returns:
+        Plain data: files, hash, counts; where it was read from datasets, which ones and what of them.
+    """
+    facts: dict[str, Any] = {
+        "files": [shown(path) for path in corpus.paths],
+        "sha256": corpus.sha256,
+        "parser": corpus.parser,
+        "documents": len(corpus.documents),
+        "sentences": sum(len(document.sentences) for document in corpus.documents),
+        "words": corpus.n_words,
+        "mentions": sum(len(document.mentions) for document in corpus.documents),
+    }
+    if corpus.datasets:
+        facts["datasets"] = [asdict(origin) for origin in corpus.datasets]
+    return facts | ({"sentences_cut": corpus.cut} if corpus.cut else {})

@@ -1,0 +1,1 @@
+"""Texts with their annotations, and how they become model inputs."""

@@ -1,1 +1,0 @@
-"""Corpora and words: reading treebanks, finding words in tokens, packing inputs and batches."""
