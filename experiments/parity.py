@@ -13,9 +13,9 @@ import torch
 from measure.timing import Row
 from torch import Tensor
 
-from headlens.classification import classify
 from headlens.corpus.corpus import Corpus
 from headlens.lens import Lens
+from headlens.scoring.classify import classify
 
 BOUNDS = {  # what differences may be at most
     "float32": {"largest weight": 1e-4, "mean weight": 1e-6, "states": 1e-4, "mean score": 1e-4, "own": 1e-5},

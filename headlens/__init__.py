@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headlens.ablation.sweep import sweep as sweep
     from headlens.checks.base import Finding as Finding
     from headlens.checks.checking import check as check
-    from headlens.classification import Classification as Classification
-    from headlens.classification import classify as classify
     from headlens.engine.ray import Ray as Ray
     from headlens.errors import HeadlensError as HeadlensError
     from headlens.lens import Lens as Lens
@@ -40,12 +38,14 @@ if TYPE_CHECKING:
     from headlens.redundancy.likeness.similar import Similarity as Similarity
     from headlens.redundancy.likeness.similar import similar as similar
     from headlens.redundancy.pruning.prune import prune as prune
+    from headlens.scoring.classify import Classification as Classification
+    from headlens.scoring.classify import classify as classify
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AttentionMaps": "headlens.maps",
-    "Classification": "headlens.classification",
+    "Classification": "headlens.scoring.classify",
     "Contributions": "headlens.redundancy.contributions.result",
     "Finding": "headlens.checks.base",
     "Head": "headlens.model.heads",
@@ -56,7 +56,7 @@ _HOMES = {
     "Site": "headlens.model.heads",
     "Sweep": "headlens.ablation.result",
     "check": "headlens.checks.checking",
-    "classify": "headlens.classification",
+    "classify": "headlens.scoring.classify",
     "contributions": "headlens.redundancy.contributions.contributing",
     "load": "headlens.lens",
     "prune": "headlens.redundancy.pruning.prune",

@@ -22,12 +22,12 @@ from headlens.ablation.gates import Fit, learn_gates
 from headlens.ablation.sweep import open_for
 from headlens.ablation.sweep import sweep as run_sweep
 from headlens.benchmarks.inputs import Options
-from headlens.classification import Sources, classify
 from headlens.model import devices
-from headlens.passes import Reading, run_passes
 from headlens.redundancy.likeness.similar import similar
-from headlens.scorers import SCORERS
-from headlens.scorers.base import Context
+from headlens.scoring.base import Context
+from headlens.scoring.classify import Sources, classify
+from headlens.scoring.passes import Reading, run_passes
+from headlens.scoring.scorers import SCORERS
 
 TAGS = ("NOUN", "VERB", "ADJ")
 

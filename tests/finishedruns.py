@@ -5,7 +5,7 @@ import json
 import pandas as pd
 
 import madeup
-from headlens.comparison import BY_MEASURE, BY_TAG, HEADS
+from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS
 from headlens.util.files import ABLATION, CONTROLS, IMPORTANCE, write_csv, write_text
 
 TAGS = {

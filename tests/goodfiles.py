@@ -10,8 +10,8 @@ from headlens.corpus.inputs import read_targets
 from headlens.corpus.read import read_files
 from headlens.experiment.cells import steps
 from headlens.experiment.file import read_experiment
-from headlens.scorers.frequencies import read_frequencies
-from headlens.scorers.relations import read_relations
+from headlens.scoring.scorers.rare_token import read_frequencies
+from headlens.scoring.scorers.semantic import read_relations
 
 TREE = "".join(
     line.replace(" ", "\t") if line[0].isdigit() else line

@@ -10,9 +10,8 @@ from headlens.corpus.inputs import GoldMention, Item
 from headlens.corpus.words import Encoded
 from headlens.model.heads import Site
 from headlens.model.seam import Block
-from headlens.reading import Reader
-from headlens.scorers.base import Scorer
-from headlens.tally import Tally
+from headlens.scoring.base import Scorer, Tally
+from headlens.scoring.passes import Reader
 
 
 def site(n_heads: int, causal: bool = False) -> Site:

@@ -11,11 +11,11 @@ import planted
 import real
 import toys
 from families import build
-from headlens.classification import Reading, read_corpus
 from headlens.corpus.conllu import read_conllu
 from headlens.corpus.corpus import Corpus, Document
 from headlens.errors import CorpusError, InputError
-from headlens.scorers import SCORERS
+from headlens.scoring.classify import Reading, read_corpus
+from headlens.scoring.scorers import SCORERS
 
 NUMBERS = ["score", "baseline", "effect", "ci_low", "ci_high", "n"]
 

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import madeup
-from headlens.comparison import BY_MEASURE, BY_TAG, HEADS, compare, kappa
 from headlens.errors import RunError
 from headlens.finished import read_finished
+from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare, kappa
 
 
 def flags(text):

@@ -15,12 +15,12 @@ import planted
 import toytext
 from headlens.ablation.sweep import sweep
 from headlens.ablation.units import fingerprint
-from headlens.classification import classify
 from headlens.cli import main
 from headlens.errors import ModelError
 from headlens.experiment.file import read_experiment
 from headlens.model.devices import is_spread, named_weights
 from headlens.redundancy.likeness.similar import similar
+from headlens.scoring.classify import classify
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
 DISK = {

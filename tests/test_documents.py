@@ -10,12 +10,12 @@ from transformers import PreTrainedTokenizerFast
 
 import headlens
 from families import build
-from headlens.classification import Sources
 from headlens.cli import main
 from headlens.corpus.inputs import window_inputs
 from headlens.corpus.read import read_files
 from headlens.errors import InputError
-from headlens.passes import Reading
+from headlens.scoring.classify import Sources
+from headlens.scoring.passes import Reading
 from toytext import toy_text, toy_tokenizer
 
 WHOLE = ["positional", "delimiter", "broad"]

@@ -11,17 +11,15 @@ import torch
 import headlens
 from handmade import item, one_batch, site
 from headlens.errors import InputError
-from headlens.evidence import Settings, score_table
 from headlens.model.devices import Carrier
-from headlens.scorers.base import Counts
-from headlens.scorers.coreference import Coreference
-from headlens.scorers.delimiter import Delimiter
-from headlens.scorers.induction import Induction
-from headlens.scorers.positional import Positional
-from headlens.scorers.rare_token import RareToken
-from headlens.scorers.syntactic import FARTHEST, Syntactic
-from headlens.tags import margins_in_force, tag_table
-from headlens.tally import Tally, cross_fit
+from headlens.scoring.base import Counts, Tally, cross_fit
+from headlens.scoring.evidence import Settings, margins_in_force, score_table, tag_table
+from headlens.scoring.scorers.copying import Induction
+from headlens.scoring.scorers.coreference import Coreference
+from headlens.scoring.scorers.delimiter import Delimiter
+from headlens.scoring.scorers.positional import Positional
+from headlens.scoring.scorers.rare_token import RareToken
+from headlens.scoring.scorers.syntactic import FARTHEST, Syntactic
 from headlens.util.files import SCORES, TAGS
 
 

@@ -12,11 +12,11 @@ import headlens
 import toys
 from headlens import examples
 from headlens.benchmarks.base import sample_benchmark
-from headlens.classification import read_corpus
 from headlens.corpus.inputs import sentence_inputs
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.report.viewer_data import Marks
+from headlens.scoring.classify import read_corpus
 
 
 def test_sentences_that_show_many_relations_and_repeated_tokens():

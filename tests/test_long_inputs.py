@@ -16,7 +16,7 @@ from headlens.corpus.read import read_files
 from headlens.errors import InputError
 from headlens.model import attention_call as call
 from headlens.model import seam as memory
-from headlens.passes import Reading
+from headlens.scoring.passes import Reading
 from largest import Largest
 from toytext import toy_text, toy_tokenizer
 
@@ -99,7 +99,7 @@ def test_blocks_stay_small_by_themselves(tmp_path):
 
 CHILD = """
 import resource, sys, torch, transformers, headlens
-from headlens.passes import Reading
+from headlens.scoring.passes import Reading
 sys.path.insert(0, sys.argv[1])
 from toytext import toy_tokenizer
 torch.set_num_threads(1)

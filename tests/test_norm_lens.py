@@ -12,13 +12,13 @@ import families
 import headlens
 import planted
 import toys
-from headlens.classification import Reading
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
 from headlens.errors import InputError
 from headlens.model.lens import takes_positions
 from headlens.model.seam import Block
-from headlens.norm_lens import NormLens
+from headlens.scoring.classify import Reading
+from headlens.scoring.passes import NormLens
 
 
 def test_by_hand_a_heavy_weight_on_what_hands_over_nothing():

@@ -12,17 +12,16 @@ from click.testing import CliRunner
 import headlens
 import notnumbers
 from families import build
-from headlens.classification import classify
 from headlens.cli import main
 from headlens.corpus.read import read_files
 from headlens.errors import ModelError, NotNumbersError
 from headlens.model.finite import check_numbers
-from headlens.passes import Reading
-from headlens.reading import Reader
 from headlens.redundancy.likeness.similar import similar
 from headlens.redundancy.pruning.prune import prune
-from headlens.scorers import SCORERS
-from headlens.scorers.delimiter import Delimiter
+from headlens.scoring.classify import classify
+from headlens.scoring.passes import Reader, Reading
+from headlens.scoring.scorers import SCORERS
+from headlens.scoring.scorers.delimiter import Delimiter
 from toys import site
 from toytext import toy_text, toy_tokenizer
 

@@ -19,8 +19,8 @@ from transformers import BertModel, GPT2Config, GPT2LMHeadModel, PreTrainedToken
 
 import headlens
 import real
-from headlens.classification import read_corpus
 from headlens.corpus.corpus import Corpus, Document, Sentence
+from headlens.scoring.classify import read_corpus
 
 FROM_DATA = ["syntactic", "coreference", "semantic", "rare-token", "induction"]
 SEEDS = range(10 if os.environ.get("HEADLENS_SLOW") else 3)

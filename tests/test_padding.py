@@ -10,10 +10,10 @@ import headlens
 from families import build
 from headlens.benchmarks.base import open_benchmark
 from headlens.benchmarks.inputs import Options
-from headlens.classification import classify
 from headlens.corpus.read import read_files
-from headlens.passes import Reading
 from headlens.redundancy.likeness.similar import similar
+from headlens.scoring.classify import classify
+from headlens.scoring.passes import Reading
 from toytext import toy_text, toy_tokenizer
 
 

@@ -6,9 +6,9 @@ import pytest
 
 import headlens
 import planted
-from headlens.classification import Sources
 from headlens.corpus.conllu import read_conllu
 from headlens.model.heads import Head
+from headlens.scoring.classify import Sources
 
 
 @pytest.fixture(scope="module")

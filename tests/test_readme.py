@@ -12,7 +12,7 @@ import toys
 from families import build
 from headlens.benchmarks.base import KINDS
 from headlens.errors import InputError, RunError
-from headlens.scorers import SCORERS
+from headlens.scoring.scorers import SCORERS
 from real import need_minilm
 from toytext import toy_tokenizer
 

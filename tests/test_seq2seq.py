@@ -9,9 +9,9 @@ import torch
 import headlens
 import planted
 from families import build
-from headlens.classification import Reading, Sources
 from headlens.corpus.conllu import read_conllu
 from headlens.errors import CorpusError, InputError
+from headlens.scoring.classify import Reading, Sources
 
 
 @pytest.fixture(scope="module")

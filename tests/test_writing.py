@@ -16,8 +16,8 @@ from headlens.corpus.words import Encoded
 from headlens.errors import ModelError
 from headlens.lens import Lens
 from headlens.model.unembedding import Writing
-from headlens.reading import Reader
-from headlens.scorers.induction import Induction
+from headlens.scoring.passes import Reader
+from headlens.scoring.scorers.copying import Induction
 
 
 def measured(lens: Lens) -> bool:

@@ -7,15 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from headlens import passes
-from headlens.classification import classify, read_corpus
 from headlens.cli.classify import save
 from headlens.corpus.batches import make_batches
-from headlens.evidence import Settings, score_table
 from headlens.lens import load
-from headlens.scorers import SCORERS
-from headlens.scorers.base import Context
-from headlens.tags import margins_in_force, tag_table
+from headlens.scoring import passes
+from headlens.scoring.base import Context
+from headlens.scoring.classify import classify, read_corpus
+from headlens.scoring.evidence import Settings, margins_in_force, score_table, tag_table
+from headlens.scoring.scorers import SCORERS
 from measure import peers
 from measure.setting import Setting, forward
 from measure.timing import Row, against, timed

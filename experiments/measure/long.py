@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from headlens.classification import classify, read_corpus
 from headlens.lens import load
-from headlens.passes import Reading
+from headlens.scoring.classify import classify, read_corpus
+from headlens.scoring.passes import Reading
 from measure.memory import alone, peak
 from measure.setting import Setting, forward, random_inputs
 from measure.timing import Row, against, timed

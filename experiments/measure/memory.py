@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
-from headlens.classification import classify, read_corpus
 from headlens.lens import load
+from headlens.scoring.classify import classify, read_corpus
 from measure.setting import Setting, forward, random_inputs
 from measure.timing import Row
 

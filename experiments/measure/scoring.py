@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from headlens import passes
 from headlens.corpus.batches import Batch, make_batches
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import Item, window_inputs
 from headlens.lens import Lens
-from headlens.reading import Reader
-from headlens.scorers import SCORERS
-from headlens.scorers.base import Context, Scorer
+from headlens.scoring import passes
+from headlens.scoring.base import Context, Scorer
+from headlens.scoring.passes import Reader
+from headlens.scoring.scorers import SCORERS
 from measure.setting import Setting, forward
 from measure.timing import Row, against
 

@@ -13,10 +13,10 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 
-from headlens.classification import read_corpus
 from headlens.corpus.corpus import Corpus
 from headlens.lens import Lens, load
 from headlens.model.source import find
+from headlens.scoring.classify import read_corpus
 
 GPT2 = {"n_embd": 768, "n_layer": 12, "n_head": 12}
 LLAMA = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3}

@@ -15,13 +15,13 @@ from headlens.cli.engine_options import EngineOptions, engine_options
 from headlens.cli.options import ModelOptions, model_options, names, said
 
 if TYPE_CHECKING:
-    from headlens.classification import Classification
     from headlens.model.lens import Lens
+    from headlens.scoring.classify import Classification
 
 
 def _known_tags(_: click.Context, __: click.Parameter, tags: str | None) -> str | None:
     """Refuse tags that there are not, before a large model is loaded or anything else is run."""
-    from headlens.classification import check_tags
+    from headlens.scoring.classify import check_tags
 
     if tags is not None and not names(tags):
         raise click.BadParameter("names no tag", param_hint="--tags")
@@ -31,7 +31,7 @@ def _known_tags(_: click.Context, __: click.Parameter, tags: str | None) -> str 
 
 def _known_margins(_: click.Context, __: click.Parameter, margins: tuple[str, ...]) -> tuple[str, ...]:
     """The same of margins."""
-    from headlens.tags import margins_in_force
+    from headlens.scoring.evidence import margins_in_force
 
     margins_in_force(_margins(margins))
     return margins
@@ -146,11 +146,11 @@ def command(
     needed to do it again).
     """
     from headlens import examples, runs
-    from headlens.classification import Reading, Settings, Sources, classify
     from headlens.corpus.read import read_corpus
     from headlens.report.page.write import write_report
     from headlens.report.tag_map import tags_by_head
     from headlens.report.viewer_data import Marks
+    from headlens.scoring.classify import Reading, Settings, Sources, classify
 
     clock = runs.Clock.start()
     wanted = None if tags is None else list(names(tags))
@@ -209,7 +209,7 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     """Say in a few lines how many heads carry each tag, and which carry it most clearly."""
     from headlens.findings import clearest, unscored_stacks, was_tested
     from headlens.model.heads import Head
-    from headlens.scorers import SCORERS
+    from headlens.scoring.scorers import SCORERS
     from headlens.util.formatting import counted
 
     scores = found.scores

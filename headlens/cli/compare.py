@@ -12,7 +12,7 @@ import click
 from headlens.cli import debug_option, say
 
 if TYPE_CHECKING:
-    from headlens.comparison import Comparison
+    from headlens.scoring.compare import Comparison
 
 SHOWN = 12  # heads that are named on the screen
 TABLES = ("compare_heads.csv", "compare_tags.csv", "compare_scores.csv")
@@ -49,9 +49,9 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     With --out, writes compare_heads.csv, compare_tags.csv, compare_scores.csv, figures/changes, run.json and
     report.html.
     """
-    from headlens.comparison import compare
     from headlens.finished import read_finished
     from headlens.runs import prepare
+    from headlens.scoring.compare import compare
 
     if out is not None:
         click.get_current_context().with_resource(prepare(out, "compare"))
@@ -73,12 +73,12 @@ def save(comparison: Comparison, out: Path) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    from headlens import comparison as tables
     from headlens.report.changes import changes_figure
     from headlens.report.figures import save_drawn
     from headlens.report.page.write import write_report
     from headlens.runs import record_without_model
     from headlens.runs import save as save_run
+    from headlens.scoring import compare as tables
     from headlens.util.files import write_csv
 
     write_csv(comparison.heads, out / TABLES[0], tables.HEADS)

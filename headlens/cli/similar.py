@@ -73,9 +73,9 @@ def command(
     """
     from headlens import runs
     from headlens.corpus.read import read_corpus
-    from headlens.passes import Reading
     from headlens.redundancy.likeness.similar import Options, similar
     from headlens.report.page.write import write_report
+    from headlens.scoring.passes import Reading
 
     clock = runs.Clock.start()
     click.get_current_context().with_resource(runs.prepare(out, "similar"))

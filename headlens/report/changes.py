@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from headlens.comparison import ALL
 from headlens.model.heads import Head
 from headlens.report.figures import InchFigure
 from headlens.report.head_map import HeadMap, Tile
+from headlens.scoring.compare import ALL
 
 if TYPE_CHECKING:
-    from headlens.comparison import Comparison
+    from headlens.scoring.compare import Comparison
 
 CAPTION = (
     "Rows: layers, the lowest on top; columns: heads; both count from 0. A cell shows the tags that its head "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headlens.scorers import SCORERS
+from headlens.scoring.scorers import SCORERS
 
 TAGS: Mapping[str, str] = {
     "positional": "At least 90 % of the head's largest weights, or more than half of its weight, fall on "

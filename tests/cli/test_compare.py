@@ -6,9 +6,9 @@ from matplotlib.colors import to_hex
 
 import madeup
 from headlens.cli import COMMANDS, main
-from headlens.comparison import BY_MEASURE, BY_TAG, HEADS, compare
 from headlens.finished import read_finished
 from headlens.report.changes import changes_figure
+from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare
 
 FIRST = {("encoder", 0, 0): ["delimiter"], ("encoder", 0, 1): ["syntactic", "delimiter"]}
 SECOND = {("encoder", 0, 1): ["delimiter"], ("encoder", 1, 1): ["delimiter"]}

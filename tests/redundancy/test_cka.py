@@ -9,11 +9,11 @@ import headlens
 import toys
 from handmade import item
 from headlens.corpus.batches import make_batches
-from headlens.passes import Reading
 from headlens.redundancy.likeness import cka
 from headlens.redundancy.likeness.cka import linear_cka
 from headlens.redundancy.likeness.measuring import compare_heads
 from headlens.redundancy.likeness.outputs import Sample, by_head, written
+from headlens.scoring.passes import Reading
 
 
 def naive(one, other):

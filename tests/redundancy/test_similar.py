@@ -14,9 +14,9 @@ import madeup
 import planted
 import toys
 from headlens.errors import InputError, RunError, SelectorError
-from headlens.passes import Reading
 from headlens.redundancy.likeness.similar import Options, similar
 from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES, matrix_of
+from headlens.scoring.passes import Reading
 
 WORDS = toys.SOURCE.split()
 

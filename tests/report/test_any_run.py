@@ -13,13 +13,13 @@ import alike
 import anything
 import finishedruns
 from headlens.ablation.units import Units
-from headlens.comparison import compare
 from headlens.errors import HeadlensError, RunError
 from headlens.experiment.published import TAKES, read_published
 from headlens.finished import read_finished
 from headlens.model.heads import Head
 from headlens.report.marks import read_marks
 from headlens.report.page.write import report_page
+from headlens.scoring.compare import compare
 from headlens.util.files import CONTROLS
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]

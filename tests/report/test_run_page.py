@@ -15,7 +15,7 @@ from headlens.report.definitions import COLUMNS, TAGS, measure_words, tag_defini
 from headlens.report.page import parts
 from headlens.report.page.kinds import KINDS
 from headlens.report.page.write import report_page
-from headlens.scorers import SCORERS
+from headlens.scoring.scorers import SCORERS
 from runpages import cells, notes, page_of, said
 
 

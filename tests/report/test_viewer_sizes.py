@@ -5,9 +5,9 @@ import pytest
 
 import toys
 from browser import open_page
-from headlens.classification import read_corpus
 from headlens.report.levels import levels, quantise
 from headlens.report.viewer_data import viewer_data
+from headlens.scoring.classify import read_corpus
 from viewers import shows
 
 

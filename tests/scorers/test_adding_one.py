@@ -9,8 +9,8 @@ import torch
 
 import headlens
 import planted
-from headlens.scorers import SCORERS
-from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
+from headlens.scoring.base import Counts, Gold, Rule, Scorer, TokenView
+from headlens.scoring.scorers import SCORERS
 
 
 class LastToken(Scorer):
@@ -62,7 +62,7 @@ def test_rows_tag_and_evidence(found):
 
 
 def test_its_margin_is_an_option(found):
-    from headlens.tags import margins_in_force
+    from headlens.scoring.evidence import margins_in_force
 
     assert margins_in_force({})["last-token"] == 0.5
     everywhere = found(margins={"last-token": 0.0}).scores

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlens.scorers.choice import is_unique_max, unique_argmax, unique_max
+from headlens.scoring.base import is_unique_max, unique_argmax, unique_max
 
 ROWS = arrays.arrays("float32", (3, 5, 4), elements=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 

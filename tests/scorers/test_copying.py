@@ -16,8 +16,8 @@ from headlens.corpus.inputs import N_INPUTS, Item, frame, repeated_inputs
 from headlens.corpus.words import Encoded
 from headlens.lens import Lens
 from headlens.model.unembedding import Writing
-from headlens.reading import Reader
-from headlens.scorers.induction import COPIED, Induction
+from headlens.scoring.passes import Reader
+from headlens.scoring.scorers.copying import COPIED, Induction
 
 WORDS, WIDTH = 12, 16  # of the models made by hand
 

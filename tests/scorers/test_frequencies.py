@@ -7,9 +7,14 @@ import pytest
 from handmade import item
 from headlens.corpus.corpus import Corpus, Document, Sentence, Word
 from headlens.errors import CorpusError, InputError
-from headlens.scorers.base import Context
-from headlens.scorers.frequencies import corpus_frequencies, rarest, read_frequencies
-from headlens.scorers.rare_token import RareToken, rare_shares
+from headlens.scoring.base import Context
+from headlens.scoring.scorers.rare_token import (
+    RareToken,
+    corpus_frequencies,
+    rare_shares,
+    rarest,
+    read_frequencies,
+)
 
 
 def words(text: str) -> list[tuple[str, int, str]]:

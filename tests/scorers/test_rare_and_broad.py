@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from handmade import item, one_batch, random_pattern, shares, site, tally, visibility
-from headlens.evidence import Settings, score_table
-from headlens.scorers.broad import Broad
-from headlens.scorers.delimiter import Delimiter
-from headlens.scorers.duplicate import DuplicateToken
-from headlens.scorers.induction import Induction
-from headlens.scorers.positional import Positional
-from headlens.scorers.rare_token import RareToken
-from headlens.scorers.syntactic import Syntactic
+from headlens.scoring.evidence import Settings, score_table
+from headlens.scoring.scorers.broad import Broad
+from headlens.scoring.scorers.copying import DuplicateToken, Induction
+from headlens.scoring.scorers.delimiter import Delimiter
+from headlens.scoring.scorers.positional import Positional
+from headlens.scoring.scorers.rare_token import RareToken
+from headlens.scoring.scorers.syntactic import Syntactic
 
 
 def words(text: str) -> list[tuple[str, int, str]]:

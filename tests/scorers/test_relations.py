@@ -14,9 +14,14 @@ import planted
 from families import build
 from headlens.corpus.corpus import Corpus, Document, Sentence, Word
 from headlens.errors import CorpusError, InputError
-from headlens.scorers.base import Context
-from headlens.scorers.relations import NEIGHBOURS, Relations, neighbours, read_relations
-from headlens.scorers.semantic import content_lemmas
+from headlens.scoring.base import Context
+from headlens.scoring.scorers.semantic import (
+    NEIGHBOURS,
+    Relations,
+    content_lemmas,
+    neighbours,
+    read_relations,
+)
 
 
 def corpus(*texts: str) -> Corpus:

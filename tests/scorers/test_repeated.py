@@ -11,9 +11,8 @@ import torch
 from handmade import baselines, item, one_batch, random_pattern, shares, site, tally, visibility
 from headlens.corpus.inputs import Item
 from headlens.model.seam import Block
-from headlens.scorers.base import TokenView
-from headlens.scorers.duplicate import DuplicateToken
-from headlens.scorers.induction import Induction
+from headlens.scoring.base import TokenView
+from headlens.scoring.scorers.copying import DuplicateToken, Induction
 
 CLS, SEP = 1, 2
 

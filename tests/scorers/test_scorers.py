@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from handmade import baselines, item, one_batch, random_pattern, shares, site, tally, visibility
-from headlens.scorers.coreference import Coreference
-from headlens.scorers.delimiter import Delimiter
-from headlens.scorers.positional import Positional
-from headlens.scorers.syntactic import FARTHEST, Syntactic
+from headlens.scoring.scorers.coreference import Coreference
+from headlens.scoring.scorers.delimiter import Delimiter
+from headlens.scoring.scorers.positional import Positional
+from headlens.scoring.scorers.syntactic import FARTHEST, Syntactic
 
 #        0 the  1 dog     2 chased  3 its   4 tail  5 .
 CHASE = [

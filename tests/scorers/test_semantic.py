@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from handmade import item, one_batch, random_pattern, site, tally
-from headlens.scorers.relations import Relations
-from headlens.scorers.semantic import BUCKETS, FARTHEST, SHUFFLES, Semantic
+from headlens.scoring.scorers.semantic import BUCKETS, FARTHEST, SHUFFLES, Relations, Semantic
 
 
 def relations(words: str, *pairs: str, shuffled: bool = False) -> Relations:

@@ -18,11 +18,11 @@ from headlens.model.finite import check_block
 from headlens.model.heads import Head, Site
 from headlens.model.lens import Lens, takes_positions
 from headlens.model.seam import Block
-from headlens.passes import Reading, pad_id
 from headlens.redundancy.likeness.cka import linear_cka
 from headlens.redundancy.likeness.divergence import add_pairs, mean_divergence
 from headlens.redundancy.likeness.outputs import Sample, written
 from headlens.redundancy.likeness.patterns import Patterns, spans
+from headlens.scoring.passes import Reading, pad_id
 
 Array = NDArray[np.float64]
 

@@ -16,12 +16,12 @@ from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens, check_ids, load
-from headlens.passes import Reading, because
 from headlens.redundancy.likeness.clusters import Clusters, cluster
 from headlens.redundancy.likeness.measuring import Compared, compare_heads
 from headlens.redundancy.likeness.outputs import by_head
 from headlens.redundancy.likeness.plane import faithfulness, layout
 from headlens.redundancy.likeness.tables import cluster_table, distance_table
+from headlens.scoring.passes import Reading, because
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headlens.corpus.batches import Batch
 from headlens.model.heads import STACKS
-from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
+from headlens.scoring.base import Counts, Gold, Rule, Scorer, TokenView
 
 
 @dataclass(frozen=True, slots=True)

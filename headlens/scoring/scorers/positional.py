@@ -11,8 +11,7 @@ from torch import Tensor
 
 from headlens.model.devices import moved
 from headlens.model.heads import STACKS
-from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
-from headlens.scorers.choice import is_unique_max
+from headlens.scoring.base import Counts, Gold, Rule, Scorer, TokenView, is_unique_max
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from headlens.model.heads import STACKS
-from headlens.scorers.base import Counts, Gold, Rule, Scorer, TokenView
+from headlens.scoring.base import Counts, Gold, Rule, Scorer, TokenView
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""Induction heads: those that look at what came after an earlier copy of the current token, and copy it."""
+"""Induction and duplicate-token heads, on repeated random tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
@@ -12,8 +12,75 @@ from torch import Tensor
 from headlens.corpus.batches import Batch
 from headlens.model.lens import Lens
 from headlens.model.unembedding import Writing
-from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, TokenView
-from headlens.scorers.copies import earlier_copies, share_on
+from headlens.scoring.base import Context, Counts, Gold, Rule, Scorer, TokenView
+
+
+def earlier_copies(view: TokenView) -> Tensor:
+    """Find for every token the earlier tokens that are the same, special ones and padding aside.
+
+    Args:
+        view: a block of any site.
+
+    Returns:
+        0 and 1, [input, token, earlier token], on the block's device.
+    """
+    return cast(Tensor, view.batch.on(view.pattern.device, _copies))
+
+
+def _copies(batch: Batch) -> Tensor:
+    ids = batch.inputs["input_ids"]
+    ordinary = batch.real & ~batch.special
+    same = (ids[:, :, None] == ids[:, None, :]) & ordinary[:, :, None] & ordinary[:, None, :]
+    return same.tril(-1).float()
+
+
+def share_on(view: TokenView, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum the weight that the rows of a block put on some keys.
+
+    Args:
+        view: the block.
+        targets: which keys, 0 and 1, [input, token, token].
+
+    Returns:
+        Sums over rows that may see a target, [input, head]; how many rows those are, [input]; and what
+        uniform weights would put there, [input].
+    """
+    block = view.block
+    targets = targets[:, block.start : block.stop, : view.pattern.shape[-1]].to(view.pattern.dtype)
+    seen = (targets * view.visible).sum(-1)  # [input, query]
+    counted = (seen > 0) & view.counted
+    mass = torch.einsum("bhqk,bqk->bhq", view.pattern, targets)
+    uniform = seen / view.n_visible.clamp(min=1)
+    return (mass * counted[:, None]).sum(-1), counted.sum(-1).float(), (uniform * counted).sum(-1)
+
+
+# ---- Duplicate-token heads: those that look at earlier copies of the current token
+
+
+@dataclass(frozen=True)
+class DuplicateToken(Scorer):
+    """Weight, summed over a row, on earlier copies of the current token, on repeated random tokens.
+
+    A row counts where it may see such a copy. Baseline: uniform weights over the visible keys.
+    """
+
+    tag: ClassVar[str] = "duplicate-token"
+    rules: ClassVar[Mapping[str, Rule]] = {"duplicate-token": Rule("score", 0.4)}
+    reads: ClassVar[Literal["repeats"]] = "repeats"
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """One measure."""
+        return ("duplicate-token",)
+
+    def __call__(self, view: TokenView) -> Counts:
+        """Score one block."""
+        score, n, uniform = share_on(view, earlier_copies(view))
+        return Counts(score[:, None], Gold(n[:, None], uniform[:, None, None]))
+
+
+# ---- Induction heads: those that look at what came after an earlier copy of the current token, and copy it
+
 
 COPIED = 2  # tokens of each input whose copying is measured
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from headlens.corpus.batches import Batch, pad
 from headlens.corpus.corpus import Sentence
-from headlens.scorers.base import Context, Counts, Gold, Rule, Scorer, WordView
-from headlens.scorers.choice import unique_argmax
+from headlens.scoring.base import Context, Counts, Gold, Rule, Scorer, WordView, unique_argmax
 
 FARTHEST = 64  # the best single offset is looked for up to this many words away
 NO_GROUND = frozenset({"punct", "root", "dep", "goeswith", "orphan", "reparandum"})

@@ -14,14 +14,12 @@ from headlens.corpus.hub import is_hub
 from headlens.corpus.inputs import Inputs, read_targets
 from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError
-from headlens.evidence import Settings, score_table
 from headlens.model.lens import Lens, load
-from headlens.passes import Reading, run_passes
-from headlens.scorers import SCORERS
-from headlens.scorers.base import Context, Scorer
-from headlens.seq2seq import Written, run_pairs
-from headlens.tags import margins_in_force, tag_table
-from headlens.tally import Tally
+from headlens.scoring.base import Context, Scorer, Tally
+from headlens.scoring.evidence import Settings, margins_in_force, score_table, tag_table
+from headlens.scoring.passes import Reading, run_passes
+from headlens.scoring.scorers import SCORERS
+from headlens.scoring.seq2seq import Written, run_pairs
 from headlens.util.files import HeadScores
 
 NEEDS: Mapping[str, tuple[Callable[[Corpus], bool], str]] = {

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from headlens.corpus.batches import Batch
 from headlens.corpus.inputs import Item
-from headlens.scorers.base import Counts, Gold, Rule, Scorer, WordView
-from headlens.scorers.choice import unique_max
+from headlens.scoring.base import Counts, Gold, Rule, Scorer, WordView, unique_max
 
 KINDS = ("pronoun", "proper", "nominal")
 

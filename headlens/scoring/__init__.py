@@ -1,0 +1,1 @@
+"""What heads look at: scorers, passes over a corpus, evidence and tags."""
