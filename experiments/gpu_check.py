@@ -25,8 +25,8 @@ from torch import Tensor
 from headlens.ablation.conditions import Choice, each
 from headlens.ablation.measuring import Measuring
 from headlens.ablation.prefix import MEMORY
-from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Ratio
+from headlens.benchmarks.registry import Benchmark
 from headlens.corpus.read import read_corpus
 from headlens.errors import ModelError
 from headlens.lens import Lens, load

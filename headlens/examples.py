@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headlens.benchmarks.base import Benchmark, Showable
+from headlens.benchmarks.registry import Benchmark, Showable
 from headlens.corpus.batches import reading_of
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import ordinary_tokens, repeated_encoded, sentence_inputs

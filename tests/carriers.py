@@ -11,9 +11,9 @@ import torch
 
 import headlens
 from families import build
-from headlens.benchmarks.base import open_benchmark
-from headlens.benchmarks.batching import padded
-from headlens.benchmarks.lots import Lot
+from headlens.benchmarks.base import Lot
+from headlens.benchmarks.predict import padded
+from headlens.benchmarks.registry import open_benchmark
 from headlens.model.heads import Head
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 

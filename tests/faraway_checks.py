@@ -21,7 +21,7 @@ import toytext
 from headlens.ablation.gates import Fit, learn_gates
 from headlens.ablation.sweep import open_for
 from headlens.ablation.sweep import sweep as run_sweep
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
 from headlens.model import devices
 from headlens.redundancy.likeness.similar import similar
 from headlens.scoring.base import Context

@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from headlens.benchmarks.formats import read_table
-from headlens.benchmarks.tables import read_rows
+from headlens.benchmarks.files import read_rows, read_table
 from headlens.corpus.corpus import Corpus, Document, Sentence, read_text
 from headlens.corpus.inputs import read_targets
 from headlens.corpus.read import read_files

@@ -11,7 +11,7 @@ import families
 import headlens
 import toys
 from headlens import examples
-from headlens.benchmarks.base import sample_benchmark
+from headlens.benchmarks.registry import sample_benchmark
 from headlens.corpus.inputs import sentence_inputs
 from headlens.errors import InputError
 from headlens.model.heads import Head

@@ -8,8 +8,8 @@ import pytest
 
 import headlens
 from families import build
-from headlens.benchmarks.base import open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import open_benchmark
 from headlens.corpus.read import read_files
 from headlens.redundancy.likeness.similar import similar
 from headlens.scoring.classify import classify

@@ -10,7 +10,7 @@ import pytest
 import headlens
 import toys
 from families import build
-from headlens.benchmarks.base import KINDS
+from headlens.benchmarks.registry import KINDS
 from headlens.errors import InputError, RunError
 from headlens.scoring.scorers import SCORERS
 from real import need_minilm

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerFast
 
 import planted
-from headlens.benchmarks.base import SAMPLE
+from headlens.benchmarks.registry import SAMPLE
 from headlens.corpus.conllu import read_conllu
 from headlens.corpus.corpus import Document
 

@@ -17,10 +17,10 @@ from headlens.ablation.conditions import Choice, each
 from headlens.ablation.measuring import Measuring
 from headlens.ablation.prefix import MEMORY
 from headlens.ablation.sweep import open_for, sweep
-from headlens.benchmarks.base import Benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
 from headlens.benchmarks.metrics import Ratio
-from headlens.benchmarks.prediction import predict
+from headlens.benchmarks.predict import predict
+from headlens.benchmarks.registry import Benchmark
 from headlens.lens import Lens, load
 from headlens.model.heads import Head
 from measure.setting import Setting

@@ -15,9 +15,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from headlens.ablation.gating import differentiating, loss_without, shared
-from headlens.benchmarks.base import Differentiable
-from headlens.benchmarks.batching import until_it_fits
 from headlens.benchmarks.metrics import Array
+from headlens.benchmarks.predict import until_it_fits
+from headlens.benchmarks.registry import Differentiable
 from headlens.errors import InputError, NotNumbersError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

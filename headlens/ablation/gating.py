@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from headlens.benchmarks.base import Differentiable
-from headlens.benchmarks.lots import Lot
+from headlens.benchmarks.base import Lot
+from headlens.benchmarks.registry import Differentiable
 from headlens.errors import ModelError
 from headlens.model.devices import Carrier, lasting, moved
 from headlens.model.heads import Head, Site

@@ -10,9 +10,9 @@ import torch
 from tqdm import tqdm
 
 from headlens.ablation.gating import RowGates, differentiating
-from headlens.benchmarks.base import Differentiable
-from headlens.benchmarks.batching import until_it_fits
 from headlens.benchmarks.metrics import Array
+from headlens.benchmarks.predict import until_it_fits
+from headlens.benchmarks.registry import Differentiable
 from headlens.model.finite import not_numbers
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

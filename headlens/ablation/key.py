@@ -11,7 +11,7 @@ import headlens
 from headlens.ablation.plan import Plan
 from headlens.ablation.tagged import tags_sha256
 from headlens.ablation.units import fingerprint
-from headlens.benchmarks.base import Benchmark
+from headlens.benchmarks.registry import Benchmark
 from headlens.engine.local import Here
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from headlens.ablation.shapley import badness
 from headlens.ablation.units import Units
-from headlens.benchmarks.base import Benchmark
+from headlens.benchmarks.registry import Benchmark
 from headlens.engine.local import Engine, Here
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

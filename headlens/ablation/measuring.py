@@ -14,8 +14,8 @@ from headlens.ablation.conditions import Condition
 from headlens.ablation.removing import Removing, Reuse, Unit
 from headlens.ablation.replay import NOTHING
 from headlens.ablation.units import Units
-from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Array
+from headlens.benchmarks.registry import Benchmark
 from headlens.engine.local import Engine, Here
 from headlens.model.blocks import blocks_of, first_block
 from headlens.model.heads import Head

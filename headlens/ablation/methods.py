@@ -15,8 +15,8 @@ from headlens.ablation.gradients import integrated, layer_norms, per_example
 from headlens.ablation.importance import ranked
 from headlens.ablation.shapley import badness, shapley
 from headlens.ablation.showing import show
-from headlens.benchmarks.base import Benchmark, Differentiable
 from headlens.benchmarks.metrics import Array
+from headlens.benchmarks.registry import Benchmark, Differentiable
 from headlens.errors import InputError
 from headlens.model.finite import diagnosing
 from headlens.model.heads import Head

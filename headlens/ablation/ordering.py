@@ -15,8 +15,8 @@ from headlens.ablation.methods import estimate
 from headlens.ablation.plan import Plan
 from headlens.ablation.shapley import removed_sets
 from headlens.ablation.units import Units
-from headlens.benchmarks.base import Benchmark, Differentiable
-from headlens.benchmarks.inputs import MIN_EXAMPLES
+from headlens.benchmarks.base import MIN_EXAMPLES
+from headlens.benchmarks.registry import Benchmark, Differentiable
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

@@ -9,7 +9,7 @@ from pathlib import Path
 from headlens.ablation.conditions import DRAWS, check_sweep
 from headlens.ablation.methods import METHODS
 from headlens.ablation.prefix import MEMORY
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
 from headlens.engine.local import Engine
 from headlens.errors import InputError
 from headlens.model.heads import Head

@@ -11,8 +11,8 @@ import numpy as np
 
 from headlens.ablation.prefix import Prefix
 from headlens.ablation.showing import show
-from headlens.benchmarks.base import Benchmark
 from headlens.benchmarks.metrics import Array
+from headlens.benchmarks.registry import Benchmark
 from headlens.model.finite import diagnosing, find_source
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

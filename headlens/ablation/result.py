@@ -11,8 +11,8 @@ import pandas as pd
 
 from headlens.ablation.compare import Comparison
 from headlens.ablation.conditions import Condition
-from headlens.benchmarks.base import Benchmark, Keyed
 from headlens.benchmarks.metrics import Array, Metric
+from headlens.benchmarks.registry import Benchmark, Keyed
 from headlens.util.files import ABLATION, AGREEMENT, CONTROLS, GATES, IMPORTANCE
 
 SIGNIFICANT = 0.05  # q-values below it speak for an effect, p-values below it against "no loss"

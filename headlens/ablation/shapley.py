@@ -12,8 +12,8 @@ from tqdm import tqdm
 
 from headlens.ablation.gating import loss_without
 from headlens.ablation.showing import show
-from headlens.benchmarks.base import Benchmark, Differentiable
 from headlens.benchmarks.metrics import Array
+from headlens.benchmarks.registry import Benchmark, Differentiable
 from headlens.model.finite import diagnosing
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

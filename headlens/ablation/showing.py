@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from headlens.benchmarks.base import Benchmark, Differentiable
+from headlens.benchmarks.registry import Benchmark, Differentiable
 from headlens.model.lens import Lens
 
 

@@ -10,7 +10,7 @@ from headlens.ablation.ordering import default_order, estimates, halves, removal
 from headlens.ablation.plan import Plan
 from headlens.ablation.tagged import tagged_heads
 from headlens.ablation.units import Units
-from headlens.benchmarks.base import Benchmark
+from headlens.benchmarks.registry import Benchmark
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

@@ -16,8 +16,8 @@ from headlens.ablation.prefix import MEMORY
 from headlens.ablation.result import Sweep
 from headlens.ablation.study import study
 from headlens.ablation.units import Units
-from headlens.benchmarks.base import Benchmark, open_benchmark, sample_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import Benchmark, open_benchmark, sample_benchmark
 from headlens.engine.local import Engine
 from headlens.errors import InputError
 from headlens.model.heads import Head

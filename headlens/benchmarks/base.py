@@ -1,166 +1,97 @@
-"""What a benchmark is, and the one dict that names the kinds."""
+"""What every benchmark is made with: its options, the inputs it reads, and batches of losses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any
 
-import headlens.data
-from headlens.benchmarks.classification import Classification
-from headlens.benchmarks.harness import Harness
-from headlens.benchmarks.inputs import Options, longest_input, need_tokenizer
-from headlens.benchmarks.language import Language
-from headlens.benchmarks.language_head import has_head
-from headlens.benchmarks.lots import Lot
-from headlens.benchmarks.metrics import Array, Metric
-from headlens.benchmarks.pairs import Pairs
-from headlens.benchmarks.probe import Probe
-from headlens.benchmarks.similarity import Similarity
-from headlens.benchmarks.translation import Translation
-from headlens.benchmarks.windows import windows
-from headlens.corpus.conllu import read_conllu
-from headlens.errors import InputError
+from torch import Tensor
+
+from headlens.errors import InputError, ModelError
+from headlens.model import lens as limits
 from headlens.model.lens import Lens
 
-SAMPLE = Path(headlens.data.__file__).parent / "sample"
-IN_PACKAGE = "headlens/data/sample"  # how a record names the sample, wherever headlens is installed
+MIN_EXAMPLES = 10  # with fewer, resampling examples says nothing
 
 
-class Benchmark(Protocol):
-    """A task that a model is measured on, example by example."""
-
-    @property
-    def name(self) -> str:
-        """How the user writes it: ``similarity:pairs.tsv``."""
-
-    @property
-    def metrics(self) -> Sequence[Metric]:
-        """Its numbers, in the order of tables; the first is the primary one, which importance is about."""
-
-    @property
-    def stacks(self) -> tuple[str, ...]:
-        """The stacks of attention that it runs; heads of others cannot matter to it.
-
-        A model that has none of them is refused.
-        """
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """What `run.json` says about it: path, hash, number of examples; equal facts, equal benchmark."""
-
-    def measure(self, lens: Lens) -> Array:
-        """Run the model, whatever is ablated in it now, over all examples once.
-
-        Args:
-            lens: the model.
-
-        Returns:
-            Per-example values [example, column], examples in the same order every time; `metrics` knows the
-            columns.
-        """
-
-    def take(self, examples: Sequence[int]) -> Benchmark:
-        """Make the same benchmark of some of its examples.
-
-        Args:
-            examples: which, from 0, in the order wanted.
-
-        Returns:
-            A benchmark with these examples alone, its `facts["examples"]` their number.
-        """
-
-
-@runtime_checkable
-class Differentiable(Benchmark, Protocol):
-    """A benchmark with a loss that gradients can be taken of; importance by gradients needs one."""
-
-    def losses(self, lens: Lens) -> Iterator[Lot]:
-        """Run the model, whatever is changed in it now, over all examples once.
-
-        Args:
-            lens: the model.
-
-        Yields:
-            Losses of some examples after another. The mean over examples of their losses is the
-            benchmark's loss; smaller is better.
-        """
-
-
-@runtime_checkable
-class Keyed(Benchmark, Protocol):
-    """A benchmark that tells which of its examples are the same to the model."""
-
-    @property
-    def input_keys(self) -> Sequence[Hashable]:
-        """What the model reads of each example; equal ones are equal inputs."""
-
-
-@runtime_checkable
-class Showable(Benchmark, Protocol):
-    """A benchmark whose inputs are single texts, which a report can show the attention on."""
-
-    @property
-    def to_show(self) -> Sequence[Sequence[int]]:
-        """Token ids of what the model reads, as it reads them."""
-
-
-KINDS: Mapping[str, Callable[[str, Lens, Options], Benchmark]] = {
-    "classification": Classification.open,
-    "harness": Harness.open,
-    "language": Language.open,
-    "pairs": Pairs.open,
-    "probe": Probe.open,
-    "similarity": Similarity.open,
-    "translation": Translation.open,
-}
-"""What opens each kind of benchmark: what stands after the colon, the model, options."""
-
-
-def open_benchmark(spec: str, lens: Lens, options: Options | None = None) -> Benchmark:
-    """Open a benchmark as a user names it.
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user may say about how a benchmark is read and run.
 
     Args:
-        spec: kind and target: ``similarity:pairs.tsv``, ``language:book.txt``.
-        lens: the model that will be measured.
-        options: how to read and run it.
-
-    Returns:
-        The benchmark, every example read and checked.
-
-    Raises:
-        InputError: there is no such kind, or its file is unfit.
-        ModelError: this model cannot do it.
+        columns: names of the columns to read, or numbers from 0 for a file without header; by default
+            those that the kind of benchmark expects.
+        batch_size: inputs at once; by default as suits their length.
+        max_length: longest input in tokens, special ones included; by default the benchmark's own choice.
+        seed: of what is drawn at random, such as masked positions; 0 or more.
+        allow_random_weights: accept a task head whose weights the checkpoint lacks.
+        beams: hypotheses that a translating model keeps at each step; 1 is greedy decoding.
     """
-    kind, colon, target = spec.partition(":")
-    if kind not in KINDS or not target:
-        found = f"There is no benchmark {kind!r}." if colon else f"Expected KIND:FILE, found {spec!r}."
-        found = f"The benchmark {kind!r} lacks its file." if kind in KINDS else found
-        raise InputError(found, f"The kinds are {', '.join(KINDS)}; type for example similarity:pairs.tsv.")
-    return KINDS[kind](target, lens, options or Options())
+
+    columns: tuple[str, ...] = ()
+    batch_size: int | None = None
+    max_length: int | None = None
+    seed: int = 0
+    allow_random_weights: bool = False
+    beams: int = 1
 
 
-def sample_benchmark(lens: Lens, options: Options | None = None) -> Benchmark:
-    """Open the bundled sample that suits a model.
+def need_tokenizer(lens: Lens) -> Any:
+    """Get the tokenizer of a model.
 
     Args:
         lens: the model.
-        options: how to run it; `columns` is not looked at.
 
     Returns:
-        `language` over the sample corpus, a document an example, for a causal or masked language model;
-        `similarity` over the sample pairs for any other.
+        Its tokenizer.
+
+    Raises:
+        ModelError: it has none.
     """
-    options = options or Options()
-    if not has_head(lens):
-        pairs = Similarity.open(str(SAMPLE / "pairs.tsv"), lens, replace(options, columns=()))
-        return replace(pairs, facts={**pairs.facts, "path": f"{IN_PACKAGE}/pairs.tsv"})
-    path = SAMPLE / "english.conllu"
-    corpus = read_conllu([path])
-    limit = longest_input(lens, options.max_length) or 10**9
-    documents = [" ".join(sentence.text for sentence in document.sentences) for document in corpus.documents]
-    tokenizer = need_tokenizer(lens)
-    texts = [windows(document, tokenizer, limit) for document in documents]
-    facts = {"path": f"{IN_PACKAGE}/{path.name}", "sha256": corpus.sha256, "example": "document"}
-    return Language.of_texts(f"language:{path.name}", texts, lens, options, facts)
+    if lens.tokenizer is None:
+        raise ModelError(
+            "A benchmark needs the model's tokenizer, and there is none.",
+            "Take a checkpoint that brings one, or write headlens.load(model, tokenizer=...).",
+        )
+    return lens.tokenizer
+
+
+def longest_input(lens: Lens, wanted: int | None = None) -> int | None:
+    """Find how many tokens an input may have.
+
+    Args:
+        lens: the model.
+        wanted: what the user asks for.
+
+    Returns:
+        `wanted`, else what model and tokenizer allow; None where they know no limit.
+
+    Raises:
+        InputError: the user asks for more than the model takes.
+    """
+    most = limits.longest_input(lens)
+    if wanted is not None and most is not None and wanted > most:
+        raise InputError(
+            f"Inputs of {wanted} tokens are asked for, but {type(lens.model).__name__} takes at most {most}.",
+            f"Type --max-length {most} or less.",
+        )
+    return most if wanted is None else wanted
+
+
+# ---- What gradients of a benchmark are taken of: losses, and the examples that they belong to
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Some inputs that passed through the model together, and the losses that came of them.
+
+    Args:
+        owners: the example that each row of the batch belongs to, int64 [row].
+        examples: the example that each loss belongs to, int64 [loss]; an example's losses, of all lots,
+            add up to its loss.
+        losses: differentiable, in float32 or better, [loss].
+    """
+
+    owners: Tensor
+    examples: Tensor
+    losses: Tensor

@@ -1,4 +1,4 @@
-"""``language:FILE.txt``: how well does a model predict the tokens of a text?"""
+"""Language modelling: loss per token, over windows of long texts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.benchmarks.batching import padded, run_batches
-from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, need_tokenizer
-from headlens.benchmarks.language_head import check_head, predicts_next
-from headlens.benchmarks.lots import Lot
+from headlens.benchmarks.base import MIN_EXAMPLES, Lot, Options, longest_input, need_tokenizer
 from headlens.benchmarks.metrics import Array, Ratio
-from headlens.benchmarks.numbers import check_outputs
-from headlens.benchmarks.prediction import Predicted, predict, tokens_at_once
-from headlens.benchmarks.windows import Window, windows
+from headlens.benchmarks.predict import (
+    Predicted,
+    check_head,
+    check_outputs,
+    padded,
+    predict,
+    predicts_next,
+    run_batches,
+    tokens_at_once,
+)
 from headlens.corpus.corpus import read_text
 from headlens.errors import InputError
 from headlens.model.lens import Lens
@@ -40,7 +44,7 @@ _MASKED = (
 class Language:
     """Cross-entropy of a text's tokens under a causal or masked language model.
 
-    An example is a window of whole lines (`headlens.benchmarks.windows`) of at most 128 tokens, or
+    An example is a window of whole lines (`headlens.benchmarks.language`) of at most 128 tokens, or
     --max-length, as the tokenizer encodes it by itself: special tokens, BOS included, stand where the
     tokenizer adds them and are never scored. Causal: every token but the first of a window is scored
     from those before it in its window. Masked: 15 % of a window's non-special tokens, at least one, are
@@ -228,3 +232,82 @@ def _window(
     for place in chosen:
         ids[place] = lens.tokenizer.mask_token_id
     return tuple(ids), tuple(chosen), gold
+
+
+# ---- Cuts a long text into windows that a model can read, losing nothing but blanks at the cuts
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One input of the model and what it has to predict.
+
+    Args:
+        example: the example that it belongs to.
+        ids: token ids that the model reads.
+        places: positions of the logits that are scored.
+        gold: the token that each of them should predict.
+    """
+
+    example: int
+    ids: tuple[int, ...]
+    places: tuple[int, ...]
+    gold: tuple[int, ...]
+
+    @property
+    def unmasked(self) -> tuple[int, ...]:
+        """Its ids with the masked tokens put back, for a masked model."""
+        gold = dict(zip(self.places, self.gold, strict=True))
+        return tuple(gold.get(place, token) for place, token in enumerate(self.ids))
+
+
+def windows(text: str, tokenizer: Any, limit: int) -> list[str]:
+    """Pack whole lines of a text, in order, into windows.
+
+    A window takes lines until the next one would not fit; a line that does not fit alone is halved, at the
+    blank nearest to its middle (where there is none, in the middle), until its parts do. Blank lines stay
+    inside a window and vanish at its ends.
+
+    Args:
+        text: the text.
+        tokenizer: a tokenizer of `transformers`.
+        limit: longest window in tokens, special ones included.
+
+    Returns:
+        The windows; every line is in them, in order.
+    """
+    lines = text.split("\n")
+    room = limit - tokenizer.num_special_tokens_to_add()
+    # the end of a line may be a token too
+    lengths = [len(ids) + 1 for ids in tokenizer(lines, add_special_tokens=False)["input_ids"]]
+    packed: list[str] = []
+    group: list[str] = []
+    used = 0
+    for line, length in zip(lines, lengths, strict=True):
+        if group and used + length > room:
+            packed.append("\n".join(group))
+            group, used = [], 0
+        if group or line.strip():
+            group.append(line)
+            used += length
+    packed.append("\n".join(group))
+    return [part for window in packed for part in _fitting(window.strip("\n"), tokenizer, limit)]
+
+
+def _fitting(text: str, tokenizer: Any, limit: int) -> list[str]:
+    if not text.strip():
+        return []
+    if len(text) == 1 or len(tokenizer(text)["input_ids"]) <= limit:
+        return [text]
+    end, start = _cut(text)
+    return _fitting(text[:end], tokenizer, limit) + _fitting(text[start:], tokenizer, limit)
+
+
+def _cut(text: str) -> tuple[int, int]:
+    """Where the first half ends and the second begins: at the line end, else blank, nearest the middle."""
+    middle = len(text) // 2
+    for mark in ("\n", " "):
+        places = [i for i in range(1, len(text) - 1) if text[i] == mark]
+        if places:
+            place = min(places, key=lambda i: abs(i - middle))
+            return place, place + 1
+    return middle, middle

@@ -11,12 +11,10 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity
 
-from headlens.benchmarks.batching import run_batches
-from headlens.benchmarks.embedding import embed, embed_batch
-from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, need_tokenizer
-from headlens.benchmarks.lots import Lot
+from headlens.benchmarks.base import MIN_EXAMPLES, Lot, Options, longest_input, need_tokenizer
+from headlens.benchmarks.files import Row, read_rows
 from headlens.benchmarks.metrics import Array, Correlation
-from headlens.benchmarks.tables import Row, read_rows
+from headlens.benchmarks.predict import embed, embed_batch, run_batches
 from headlens.errors import InputError
 from headlens.model.lens import Lens
 from headlens.util.files import file_sha256, from_home

@@ -1,4 +1,4 @@
-"""``translation:FILE.tsv``: how near do a model's translations come to people's?"""
+"""Translation, judged by BLEU and chrF."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any, ClassVar
 
 import torch
 
-from headlens.benchmarks.batching import padded, run_batches
-from headlens.benchmarks.corpus_scores import BLEU, CHRF, CorpusScore, Ngrams
-from headlens.benchmarks.inputs import MIN_EXAMPLES, Options, longest_input, need_tokenizer
-from headlens.benchmarks.lots import Lot
-from headlens.benchmarks.metrics import Array
-from headlens.benchmarks.numbers import check_outputs, writing_numbers
-from headlens.benchmarks.prediction import predict, tokens_at_once
-from headlens.benchmarks.tables import read_rows
-from headlens.benchmarks.writer import check_writer
+from headlens.benchmarks.base import MIN_EXAMPLES, Lot, Options, longest_input, need_tokenizer
+from headlens.benchmarks.files import read_rows
+from headlens.benchmarks.metrics import BLEU, CHRF, Array, CorpusScore, Ngrams
+from headlens.benchmarks.predict import (
+    check_head_weights,
+    check_outputs,
+    padded,
+    predict,
+    run_batches,
+    tokens_at_once,
+    writing_numbers,
+)
 from headlens.corpus.inputs import AsTarget, decoder_ids
-from headlens.errors import InputError
+from headlens.errors import InputError, ModelError
 from headlens.model.lens import Lens
 from headlens.util.files import file_sha256, from_home
 
@@ -127,7 +130,7 @@ class Translation:
             lens: the model, whatever is ablated in it now.
 
         Returns:
-            What BLEU and chrF are made of, [text, 28]; see `headlens.benchmarks.corpus_scores`.
+            What BLEU and chrF are made of, [text, 28]; see `headlens.benchmarks.metrics`.
         """
         return self.ngrams.count(self.translate(lens))
 
@@ -229,3 +232,33 @@ def _encode(
                 "Shorten it; headlens cuts no text off.",
             )
     return ids
+
+
+# ---- Which models write texts from texts, and whether their head was ever trained
+
+
+def check_writer(lens: Lens, options: Options) -> None:
+    """Refuse a model that does not write texts from texts, or whose head is random.
+
+    Args:
+        lens: the model.
+        options: whether random weights are accepted, and how many beams there are.
+
+    Raises:
+        InputError: there are fewer beams than 1.
+        ModelError: it is no encoder-decoder with a language-model head, or weights of that are missing.
+    """
+    kind = type(lens.model).__name__
+    head = lens.model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if head is None or not lens.model.config.is_encoder_decoder:
+        raise ModelError(
+            "The benchmark translation needs an encoder-decoder model that writes text, but this is a "
+            f"{kind}.",
+            "Take a checkpoint whose class ends in ForConditionalGeneration or MTModel, or another "
+            "benchmark: similarity:FILE.tsv works with every encoder.",
+        )
+    check_head_weights(lens, options)
+    if options.beams < 1:
+        raise InputError(
+            f"Expected 1 beam or more, found {options.beams}.", "Type --beams 1 for greedy decoding."
+        )

@@ -144,7 +144,7 @@ def command(
 def _plan(said: dict[str, Any], out: Path, options: ModelOptions) -> Plan:
     """What the user asks for."""
     from headlens.ablation.plan import Plan
-    from headlens.benchmarks.inputs import Options
+    from headlens.benchmarks.base import Options
 
     chosen = {name: names(said.pop(name)) for name in ("order", "columns")}
     reading = Options(

@@ -9,8 +9,7 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from headlens.ablation.compare import compare
-from headlens.benchmarks.confusion import Accuracy, MacroF1, Matthews
-from headlens.benchmarks.metrics import OwnTest, Ratio
+from headlens.benchmarks.metrics import Accuracy, MacroF1, Matthews, OwnTest, Ratio
 from headlens.util.statistics import draws
 
 ACCURACY, F1, MATTHEWS = Accuracy(2), MacroF1(), Matthews()

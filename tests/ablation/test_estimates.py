@@ -20,7 +20,7 @@ from headlens.ablation.gates import Fit
 from headlens.ablation.gating import loss_without
 from headlens.ablation.gradients import layer_norms, per_example
 from headlens.ablation.methods import METHODS, NEED_LOSSES, estimate
-from headlens.benchmarks.base import open_benchmark
+from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, ModelError
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 

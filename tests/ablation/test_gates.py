@@ -12,7 +12,7 @@ from families import build
 from headlens.ablation.estimates import Settings
 from headlens.ablation.gates import ROLES, Fit, Learned, _batches, _slope, draw, learn_gates, open_probability
 from headlens.ablation.methods import estimate
-from headlens.benchmarks.base import open_benchmark
+from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from toytext import toy_pairs, toy_tokenizer, write_pairs

@@ -14,9 +14,9 @@ from families import build
 from headlens.ablation.gating import loss_without
 from headlens.ablation.gradients import integrated, per_example
 from headlens.ablation.methods import estimate
-from headlens.benchmarks.base import open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
 from headlens.benchmarks.language import Language
+from headlens.benchmarks.registry import open_benchmark
 from headlens.model.heads import Head
 from toytext import toy_pairs, toy_text, toy_tokenizer, write_lines, write_pairs
 

@@ -16,8 +16,8 @@ from headlens.ablation.conditions import Choice, Condition, each
 from headlens.ablation.measuring import Measuring
 from headlens.ablation.replay import NOTHING
 from headlens.ablation.units import Units
-from headlens.benchmarks.base import open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import open_benchmark
 from toytext import toy_pairs, toy_text, toy_tokenizer, write_lines, write_pairs
 
 

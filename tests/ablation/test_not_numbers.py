@@ -17,7 +17,7 @@ from headlens.ablation import gates
 from headlens.ablation.measuring import Measuring
 from headlens.ablation.methods import METHODS, estimate
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import open_benchmark
+from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, ModelError, NotNumbersError
 from headlens.model import replacements as modes
 from headlens.model.heads import Head

@@ -15,8 +15,8 @@ from headlens.ablation.conditions import SWEEPS
 from headlens.ablation.importance import ranked
 from headlens.ablation.result import same_input
 from headlens.ablation.sweep import Plan, open_for, run_sweep, sweep
-from headlens.benchmarks.base import open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, RunError
 from headlens.model.heads import Head
 from headlens.model.replacements import MODES

@@ -18,8 +18,8 @@ from headlens.ablation.conditions import Choice, cumulative, tags
 from headlens.ablation.ordering import halves
 from headlens.ablation.result import headline
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, RunError
 from headlens.model.heads import Head
 from headlens.util.files import TAGS, write_csv

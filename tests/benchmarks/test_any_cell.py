@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import anything
-from headlens.benchmarks.formats import read_table
-from headlens.benchmarks.tables import read_rows
+from headlens.benchmarks.files import read_rows, read_table
 from headlens.util.files import read_csv, write_csv
 
 NAMES = ("text", "label")

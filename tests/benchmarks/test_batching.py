@@ -8,9 +8,9 @@ import torch
 import headlens
 from families import build
 from headlens.ablation.gradients import per_example
-from headlens.benchmarks.base import open_benchmark
-from headlens.benchmarks.batching import run_batches, until_it_fits
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.predict import run_batches, until_it_fits
+from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import ModelError
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 

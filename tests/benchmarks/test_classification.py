@@ -13,8 +13,8 @@ from tokenizers import processors
 import headlens
 from families import ALL, build
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import Differentiable, open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError, ModelError
 from toytext import toy_text, toy_tokenizer
 

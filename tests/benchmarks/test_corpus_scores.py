@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headlens.ablation.compare import compare, paired_p
-from headlens.benchmarks.corpus_scores import BLEU, CHRF, Ngrams
+from headlens.benchmarks.metrics import BLEU, CHRF, Ngrams
 from headlens.errors import InputError
 from headlens.util.statistics import draws
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from headlens.benchmarks.formats import read_json_lines, read_table
+from headlens.benchmarks.files import read_json_lines, read_table
 from headlens.errors import InputError
 
 CHOICES = (("text", "label"), ("text_a", "text_b", "label"))

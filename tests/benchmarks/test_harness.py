@@ -10,9 +10,9 @@ import torch
 
 import toys
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import Differentiable, open_benchmark
-from headlens.benchmarks.confusion import Accuracy
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.metrics import Accuracy
+from headlens.benchmarks.registry import Differentiable, open_benchmark
 from toytasks import CHOICE, LAST_WORD, ROLLING, WRITING, lens_of, task
 from toytext import toy_text
 

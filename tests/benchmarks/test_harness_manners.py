@@ -13,9 +13,9 @@ import transformers
 import headlens
 from families import build
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks import harness_tasks
-from headlens.benchmarks.base import open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks import harness as harness_tasks
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, ModelError, RunError
 from toytasks import ROLLING, WRITING, lens_of, task
 from toytext import toy_tokenizer

@@ -11,9 +11,9 @@ import headlens
 import toys
 from families import build
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import open_benchmark, sample_benchmark
-from headlens.benchmarks.inputs import Options
-from headlens.benchmarks.windows import windows
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.language import windows
+from headlens.benchmarks.registry import open_benchmark, sample_benchmark
 from headlens.errors import InputError, ModelError
 from toytext import toy_text, toy_tokenizer, write_lines
 

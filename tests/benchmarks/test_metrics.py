@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from headlens.benchmarks.confusion import Accuracy, MacroF1, Matthews
-from headlens.benchmarks.metrics import Ratio
+from headlens.benchmarks.metrics import Accuracy, MacroF1, Matthews, Ratio
 from headlens.util.statistics import draws
 
 ACCURACY, F1, MATTHEWS = Accuracy(2), MacroF1(), Matthews()

@@ -10,8 +10,8 @@ import torch
 import headlens
 import toys
 from families import build
-from headlens.benchmarks.base import Differentiable, open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError, ModelError
 from real import data
 from toytext import toy_text, toy_tokenizer

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import headlens
-import headlens.benchmarks.prediction as prediction
+import headlens.benchmarks.predict as prediction
 from families import ALL, batch, build
-from headlens.benchmarks.language_head import has_head
-from headlens.benchmarks.prediction import body_of, no_cache, predict
+from headlens.benchmarks.predict import body_of, has_head, no_cache, predict
 from toytext import toy_tokenizer
 
 FAMILIES = [family for family in ALL if family not in ("t5", "bart", "marian")]

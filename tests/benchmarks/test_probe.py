@@ -6,9 +6,9 @@ import torch
 
 import headlens
 from families import build
-from headlens.benchmarks import linear
-from headlens.benchmarks.base import Differentiable, open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks import probe as linear
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError
 from headlens.util.files import file_sha256
 from toytext import toy_text, toy_tokenizer

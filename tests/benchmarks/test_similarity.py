@@ -8,8 +8,8 @@ from scipy import stats
 import headlens
 from families import build
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import KINDS, SAMPLE, open_benchmark, sample_benchmark
-from headlens.benchmarks.inputs import Options, longest_input
+from headlens.benchmarks.base import Options, longest_input
+from headlens.benchmarks.registry import KINDS, SAMPLE, open_benchmark, sample_benchmark
 from headlens.errors import InputError, ModelError
 from toytext import toy_pairs, toy_text, toy_tokenizer, write_pairs
 

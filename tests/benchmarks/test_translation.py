@@ -11,8 +11,8 @@ import transformers
 import headlens
 from families import build
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import Differentiable, open_benchmark
-from headlens.benchmarks.inputs import Options
+from headlens.benchmarks.base import Options
+from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError, ModelError, RunError
 from toytext import toy_text, toy_tokenizer
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 import headlens
 from families import build
-from headlens.benchmarks.base import open_benchmark
+from headlens.benchmarks.registry import open_benchmark
 from headlens.checks import CHECKS
 from headlens.checks.checking import finding_of
 from headlens.checks.subject import Subject

@@ -15,7 +15,7 @@ import rayworks
 from families import build
 from headlens.ablation.key import run_key
 from headlens.ablation.plan import Plan
-from headlens.benchmarks.base import open_benchmark
+from headlens.benchmarks.registry import open_benchmark
 from headlens.engine.local import Here, in_order
 from headlens.engine.ray import knock
 from headlens.errors import HeadlensError, InputError, ModelError, RunError

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headlens.benchmarks.language_head import predicts_next
+from headlens.benchmarks.predict import predicts_next
 from headlens.errors import InputError
 from headlens.model.finite import holds_none
 from headlens.model.lens import Lens
