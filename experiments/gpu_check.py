@@ -23,7 +23,7 @@ from parity import Check, check, exact_float32, inputs_of, parity, placed
 from torch import Tensor
 
 from headlens.ablation.conditions import Choice, each
-from headlens.ablation.measuring import Measuring
+from headlens.ablation.measure import Measuring
 from headlens.ablation.prefix import MEMORY
 from headlens.benchmarks.metrics import Ratio
 from headlens.benchmarks.registry import Benchmark

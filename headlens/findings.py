@@ -127,7 +127,7 @@ def one_head_kept(best: pd.DataFrame, larger_is_better: bool) -> Mapping[str, pd
     does not show that one head is enough.
 
     Args:
-        best: columns as in `headlens.ablation.best.BEST`.
+        best: columns as in `headlens.ablation.result.BEST`.
         larger_is_better: of the metric.
 
     Returns:

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from headlens.ablation.compare import Comparison
 from headlens.ablation.conditions import Condition
 from headlens.ablation.importance import agreement, from_each, ranked
-from headlens.ablation.result import Sweep, against_controls, no_importance, tabulate
+from headlens.ablation.result import Comparison, Sweep, against_controls, no_importance, tabulate
 from headlens.benchmarks.metrics import Ratio
 from headlens.model.heads import Head
 from headlens.report.ablation import figures

@@ -10,8 +10,8 @@ import pytest
 
 from finishedruns import ablate_run, classify_run
 from headlens import examples, runs
+from headlens.ablation.measure import Units
 from headlens.ablation.tagged import tagged_heads
-from headlens.ablation.units import Units
 from headlens.errors import HeadlensError, RunError
 from headlens.experiment.published import read_published
 from headlens.finished import read_finished

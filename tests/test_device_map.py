@@ -13,8 +13,8 @@ import families
 import headlens
 import planted
 import toytext
+from headlens.ablation.measure import fingerprint
 from headlens.ablation.sweep import sweep
-from headlens.ablation.units import fingerprint
 from headlens.cli import main
 from headlens.errors import ModelError
 from headlens.experiment.file import read_experiment

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import anything
 from headlens import runs
-from headlens.ablation.units import Units
+from headlens.ablation.measure import Units
 from headlens.cli import main
 from headlens.errors import RunError
 from headlens.redundancy.pruning.saving import staged

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import headlens
 from families import build
-from headlens.ablation.units import Units
+from headlens.ablation.measure import Units
 from headlens.cli import main
 from headlens.errors import ModelError
 from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs

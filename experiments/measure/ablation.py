@@ -14,7 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from headlens.ablation.conditions import Choice, each
-from headlens.ablation.measuring import Measuring
+from headlens.ablation.measure import Measuring
 from headlens.ablation.prefix import MEMORY
 from headlens.ablation.sweep import open_for, sweep
 from headlens.benchmarks.base import Options

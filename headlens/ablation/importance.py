@@ -1,17 +1,484 @@
-"""How much each head matters, from what a sweep measured."""
+"""Importance of heads: gradients, integrated gradients, Shapley values, one at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy import stats
+from tqdm import tqdm
 
+from headlens.ablation.gates import Fit, RowGates, differentiating, learn_gates, loss_without, show
 from headlens.benchmarks.metrics import Array, Metric
+from headlens.benchmarks.predict import until_it_fits
+from headlens.benchmarks.registry import Benchmark, Differentiable
+from headlens.errors import InputError
+from headlens.model.finite import diagnosing, not_numbers
 from headlens.model.heads import Head
+from headlens.model.lens import Lens
 from headlens.util.files import IMPORTANCE
+
+NORMS = ("layer",)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a user may say about how importance is estimated.
+
+    Args:
+        normalise: "layer" divides *gradient* importance by the L2 norm of its layer.
+        steps: of *integrated*, along the gates.
+        permutations: of *shapley*.
+        fit: of *gates*.
+        seed: of everything drawn at random, 0 or more.
+        value: for *shapley*, how bad the model is without some heads; by default the benchmark's loss, or
+            its primary metric where it has none.
+        progress: show a progress bar on stderr.
+    """
+
+    normalise: str | None = None
+    steps: int = 32
+    permutations: int = 10
+    fit: Fit = field(default_factory=Fit)
+    seed: int = 0
+    value: Value | None = None
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.normalise is not None and self.normalise not in NORMS:
+            raise InputError(
+                f"There is no way {self.normalise!r} to normalise importance.",
+                f"Choose one of: {', '.join(NORMS)}; or none.",
+            )
+        for name, number in (("steps", self.steps), ("permutations", self.permutations)):
+            if number < 1:
+                raise InputError(f"Expected 1 or more {name}, found {number}.", f"Write {name}=1 or more.")
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """How much each head matters, by one method.
+
+    Args:
+        method: a name in `headlens.ablation.importance.METHODS`.
+        heads: the heads, in the order given.
+        values: importance of each, positive where the model is worse without it, [head].
+        error: its standard error, over examples or permutations, [head]; None where there is none.
+        facts: what `run.json` says about it; `all_on` and `all_off` are the loss with and without all
+            heads under study, `sum` is what must equal their difference.
+        roles: of *gates*, the table stack, layer, head, open_closing, open_opening, role.
+    """
+
+    method: str
+    heads: tuple[Head, ...]
+    values: Array
+    error: Array | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    roles: pd.DataFrame | None = None
+
+    @property
+    def importance(self) -> pd.DataFrame:
+        """The table `importance.csv` of this method."""
+        return ranked(self.heads, self.method, self.values)
+
+
+# ---- Importance of heads by every way but measuring each: the one dict that names the ways
+
+
+Way = Callable[[Lens, Any, tuple[Head, ...], Settings], Estimate]
+
+
+def gradient(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+    """Take the mean over examples of the size of a gate's derivative (Michel et al. 2019).
+
+    It misleads where a loss is curved: a head that saturates what it does has derivative 0 and matters.
+    It has no sign: a head that harms counts like one that helps.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads under study.
+        settings: `normalise`.
+
+    Returns:
+        Importances of 0 or more; the norm of a layer is that of all its heads, under study or not.
+    """
+    if settings.normalise is None:
+        return _mean("gradient", heads, np.abs(per_example(lens, benchmark, heads)))
+    layers = {(head.stack, head.layer) for head in heads}
+    whole = tuple(head for head in lens.anatomy.heads if (head.stack, head.layer) in layers)
+    found = np.abs(per_example(lens, benchmark, whole))
+    found = found / layer_norms(found.mean(axis=0), whole)
+    return _mean("gradient", heads, found[:, [whole.index(head) for head in heads]], normalise="layer")
+
+
+def taylor(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+    """Estimate to first order what the loss rises by when a head is removed: its gate falls from 1 to 0.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads under study.
+        settings: not looked at.
+
+    Returns:
+        Minus the mean derivative of the loss.
+    """
+    return _mean("taylor", heads, -per_example(lens, benchmark, heads))
+
+
+def integrate(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+    """Share out the loss of removing all heads; see `headlens.ablation.importance.integrated`.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads under study.
+        settings: `steps`.
+
+    Returns:
+        Importances that add up to the loss without the heads minus the loss with them.
+    """
+    found = integrated(lens, benchmark, heads, settings.steps, settings.progress)
+    on, off = loss_without(lens, benchmark), loss_without(lens, benchmark, heads)
+    total = float(found.mean(axis=0).sum())
+    return _mean("integrated", heads, found, steps=settings.steps, all_on=on, all_off=off, sum=total)
+
+
+def permute(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+    """Average marginal effects over permutations; see `headlens.ablation.importance`.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads under study.
+        settings: `permutations`, `seed` and `value`.
+
+    Returns:
+        Importances with their standard error over permutations.
+    """
+    value = settings.value or badness(lens, benchmark)
+    found = shapley(heads, value, settings.permutations, settings.seed, settings.progress)
+    facts: dict[str, Any] = {"permutations": settings.permutations, "seed": settings.seed}
+    facts |= {"all_on": found.all_on, "all_off": found.all_off, "sum": float(found.values.sum())}
+    return Estimate("shapley", heads, found.values, found.error, facts)
+
+
+def gates(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+    """Learn gates under two pressures; see `headlens.ablation.gates`.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads under study.
+        settings: `fit` and `seed`.
+
+    Returns:
+        Importances in -1..1 and roles.
+    """
+    found = learn_gates(lens, benchmark, heads, settings.fit, settings.seed, settings.progress)
+    facts = {**asdict(settings.fit), "price": found.price, "all_on": found.all_on, "all_off": found.all_off}
+    facts["skipped_steps"] = found.skipped
+    roles = ranked(heads, "gates", found.importance)[["stack", "layer", "head"]]
+    roles = roles.assign(open_closing=found.open_closing, open_opening=found.open_opening, role=found.roles)
+    return Estimate("gates", heads, found.importance, None, {**facts, "seed": settings.seed}, roles)
+
+
+def draw_order(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+    """Draw an order at random, for others to be compared with.
+
+    Args:
+        lens: not looked at.
+        benchmark: not looked at.
+        heads: the heads under study.
+        settings: `seed`.
+
+    Returns:
+        The numbers from 1 on in random order; only their order says anything.
+    """
+    order = np.random.default_rng(settings.seed).permutation(len(heads)).astype(np.float64) + 1
+    return Estimate("random", heads, order, None, {"seed": settings.seed})
+
+
+METHODS: Mapping[str, Way] = {
+    "gradient": gradient,
+    "taylor": taylor,
+    "integrated": integrate,
+    "shapley": permute,
+    "gates": gates,
+    "random": draw_order,
+}
+"""What estimates importance; *each* is not among them: it is measured by a sweep."""
+
+NEED_LOSSES = ("gradient", "taylor", "integrated", "gates")
+
+
+def estimate(
+    lens: Lens,
+    benchmark: Benchmark,
+    heads: Sequence[Head],
+    method: str,
+    settings: Settings | None = None,
+) -> Estimate:
+    """Estimate how much each head matters to a benchmark.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads under study, each once; all others stay as they are.
+        method: a name in `METHODS`.
+        settings: how.
+
+    Returns:
+        Importance of each head, positive where the model is worse without it, in units of the benchmark's
+        loss (*gates*: -1..1; *shapley*: of its primary metric, where it has no loss).
+
+    Raises:
+        InputError: there is no such method, no head, or the method needs losses and the benchmark has none.
+        ModelError: the model computes NaN or infinite numbers.
+    """
+    if method not in METHODS:
+        raise InputError(
+            f"There is no estimate of importance {method!r}.", f"Choose one of: {', '.join(METHODS)}."
+        )
+    if method in NEED_LOSSES and not isinstance(benchmark, Differentiable):
+        raise InputError(
+            f"Importance by {method} needs a loss that can be differentiated, and {benchmark.name} has none.",
+            "Choose each, shapley or random instead.",
+        )
+    if not heads:
+        raise InputError("No heads are named.", "Name one at least, such as 0.0.")
+    with diagnosing(lens, lambda: show(benchmark, lens)):
+        return METHODS[method](lens, benchmark, tuple(heads), settings or Settings())
+
+
+def _mean(method: str, heads: tuple[Head, ...], found: Array, **facts: Any) -> Estimate:
+    """The mean over examples and its standard error of what is known for each, [example, head]."""
+    n = len(found)
+    error = found.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(len(heads), np.nan)
+    return Estimate(method, heads, found.mean(axis=0), error, facts)
+
+
+# ---- Importance from gradients of a benchmark's losses by the heads' gates
+
+
+def per_example(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], gate: float = 1.0) -> Array:
+    """Differentiate the loss of every example by the heads' gates.
+
+    An example that is spread over rows and batches has the sum of its rows' gradients.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads under study; all others keep gate 1.
+        gate: where the derivative is taken, the same for all heads under study.
+
+    Returns:
+        dL(x)/dxi_h, [example, head].
+
+    Raises:
+        NotNumbersError: some derivative is none; it names the first head with one.
+    """
+
+    def work() -> Array:
+        gates = RowGates(heads, gate)
+        with differentiating(lens, gates.edit):
+            sums = torch.zeros(int(benchmark.facts["examples"]), len(heads), dtype=torch.float64)
+            for lot in benchmark.losses(lens):
+                sums.index_add_(0, lot.owners.cpu(), gates.gradients(lot))
+        broken = ~sums.isfinite().all(0)  # [head]
+        if bool(broken.any()):
+            raise not_numbers(heads[int(broken.int().argmax())], "derivative of the loss by the gate")
+        return sums.numpy()
+
+    return until_it_fits(lens, work)
+
+
+def integrated(
+    lens: Lens, benchmark: Differentiable, heads: Sequence[Head], steps: int = 32, progress: bool = False
+) -> Array:
+    """Share out what an example loses when all heads are removed, by integrated gradients.
+
+    The gates go from 0 to 1 together, and the gradients on the way are averaged by the midpoint rule
+    (Sundararajan et al. 2017; over attention: Hao et al. 2021). Over all heads the shares of an example add
+    up to its loss with all gates at 0 minus that with all at 1, up to the error of the rule.
+
+    It misleads as far as a model with all heads half open is unlike any that one would run.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads under study; all others keep gate 1.
+        steps: gradients on the way.
+        progress: show a progress bar on stderr.
+
+    Returns:
+        Minus the integral of dL(x)/dxi_h, [example, head]; positive where the model is worse without the
+        head.
+    """
+    total = np.zeros((int(benchmark.facts["examples"]), len(heads)))
+    for step in tqdm(range(steps), "integrate", disable=not progress, file=sys.stderr, unit="step"):
+        total -= per_example(lens, benchmark, heads, (step + 0.5) / steps)
+    return total / steps
+
+
+def layer_norms(importance: Array, heads: Sequence[Head]) -> Array:
+    """Compute the L2 norm of every layer's importances (Michel et al. 2019, after Molchanov et al. 2017).
+
+    Args:
+        importance: of each head, [head].
+        heads: the heads, whole layers.
+
+    Returns:
+        The norm of each head's layer, [head]; 1 for a layer of zeros, so that zeros stay zeros.
+    """
+    _, layer = np.unique([f"{head.stack}.{head.layer}" for head in heads], return_inverse=True)
+    norms = np.sqrt(np.bincount(layer, importance**2))[layer]
+    return np.where(norms > 0, norms, 1.0)
+
+
+# ---- Shapley values of heads, from sampled permutations
+
+
+Value = Callable[[frozenset[Head]], float]
+"""How bad the model is without some heads: a loss, or any number of which smaller is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shapley:
+    """Marginal effects of heads on a loss.
+
+    Args:
+        marginals: what the loss rose by when the head was removed, [permutation, head].
+        all_on: the loss with all heads.
+        all_off: the loss without the heads under study; the marginals of every permutation add up to the
+            difference.
+    """
+
+    marginals: Array
+    all_on: float
+    all_off: float
+
+    @property
+    def values(self) -> Array:
+        """The mean marginal effect of each head, [head]; NaN where a loss on the way was not defined."""
+        mean: Array = self.marginals.mean(axis=0)
+        return mean
+
+    @property
+    def error(self) -> Array:
+        """Its standard error over permutations, [head]; NaN for a single one."""
+        n = len(self.marginals)
+        if n < 2:
+            return np.full(self.marginals.shape[1], np.nan)
+        error: Array = self.marginals.std(axis=0, ddof=1) / np.sqrt(n)
+        return error
+
+
+def shapley(
+    heads: Sequence[Head], value: Value, permutations: int = 10, seed: int = 0, progress: bool = False
+) -> Shapley:
+    """Remove heads one after another in random orders, and note what each removal costs.
+
+    The mean over permutations is an unbiased estimate of the Shapley value (Castro et al. 2009; of heads:
+    Held and Yang 2022). Heads that stand in for each other share what they carry together.
+
+    It misleads as far as it averages over models with half of their heads gone, which behave unlike the
+    whole one; with few permutations look at the standard error.
+
+    Args:
+        heads: the heads under study; all others stay.
+        value: the loss without some heads; each set is asked for once.
+        permutations: how many orders.
+        seed: of the orders.
+        progress: show a progress bar on stderr.
+
+    Returns:
+        The marginal effects.
+    """
+    known: dict[frozenset[Head], float] = {}
+    marginals = np.zeros((permutations, len(heads)))
+    with tqdm(
+        total=permutations * len(heads), desc="remove", disable=not progress, file=sys.stderr, unit="run"
+    ) as bar:
+        for row, order in zip(marginals, _orders(heads, permutations, seed), strict=True):
+            out: frozenset[Head] = frozenset()
+            before = _once(value, out, known)
+            for place in order:
+                out |= {heads[place]}
+                after = _once(value, out, known)
+                row[place], before = after - before, after
+                bar.update()
+    return Shapley(marginals, known[frozenset()], known[frozenset(heads)])
+
+
+def removed_sets(heads: Sequence[Head], permutations: int, seed: int) -> list[frozenset[Head]]:
+    """List the sets whose losses `shapley` asks for.
+
+    Args:
+        heads: the heads under study.
+        permutations: how many orders.
+        seed: of the orders.
+
+    Returns:
+        Each set once, in the order in which they are first asked for.
+    """
+    orders = list(_orders(heads, permutations, seed))
+    sets = (frozenset(heads[i] for i in order[:n]) for order in orders for n in range(len(heads) + 1))
+    return list(dict.fromkeys(sets))
+
+
+def badness(lens: Lens, benchmark: Benchmark) -> Value:
+    """Make the function that says how bad a model is without some heads.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+
+    Returns:
+        The benchmark's loss; where it has none its primary metric, its sign turned if larger is better.
+    """
+
+    def loss(out: tuple[Head, ...]) -> float:
+        if isinstance(benchmark, Differentiable):
+            return loss_without(lens, benchmark, out)
+        metric = benchmark.metrics[0]
+        with torch.no_grad(), lens.ablate(out):
+            value = metric.value(benchmark.measure(lens))
+        return 0.0 - value if metric.larger_is_better else value
+
+    def bad(out: frozenset[Head]) -> float:
+        heads = tuple(sorted(out))
+
+        def again() -> None:
+            with lens.ablate(heads):
+                show(benchmark, lens)
+
+        with diagnosing(lens, again, heads):
+            return loss(heads)
+
+    return bad
+
+
+def _orders(heads: Sequence[Head], permutations: int, seed: int) -> Iterator[list[int]]:
+    generator = np.random.default_rng(seed)
+    for _ in range(permutations):
+        yield generator.permutation(len(heads)).tolist()
+
+
+def _once(value: Value, out: frozenset[Head], known: dict[frozenset[Head], float]) -> float:
+    if out not in known:
+        known[out] = float(value(out))
+    return known[out]
+
+
+# ---- How much each head matters, from what a sweep measured
 
 
 def from_each(heads: Sequence[Head], deltas: Mapping[Head, float], metric: Metric) -> pd.DataFrame:

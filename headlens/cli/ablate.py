@@ -178,7 +178,7 @@ def _share(text: str) -> float:
 
 
 def _write(result: Sweep, out: Path) -> list[str]:
-    from headlens.ablation.best import BEST, best_of_layers
+    from headlens.ablation.result import BEST, best_of_layers
     from headlens.report.ablation import figures
     from headlens.report.figures import save_drawn
     from headlens.report.page.ablation_run import OPTIONAL

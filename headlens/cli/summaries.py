@@ -106,7 +106,7 @@ def _cumulative(result: Sweep) -> list[str]:
 
 
 def _only(result: Sweep) -> list[str]:
-    from headlens.ablation.best import best_of_layers
+    from headlens.ablation.result import best_of_layers
     from headlens.report.claims import one_head
 
     best = best_of_layers(result)

@@ -22,7 +22,7 @@ import transformers
 from tqdm import tqdm
 
 import headlens
-from headlens.ablation.units import fingerprint
+from headlens.ablation.measure import fingerprint
 from headlens.engine.local import Work
 from headlens.errors import InputError, ModelError, RunError, first_line
 from headlens.model.devices import is_spread
@@ -282,7 +282,7 @@ class Copy:
         dtype: of its weights.
         device: where it goes.
         threads: that the worker computes with on a CPU.
-        weights: their hash, see `headlens.ablation.units.fingerprint`.
+        weights: their hash, see `headlens.ablation.measure.fingerprint`.
         tokenizer: its tokenizer.
         missing: names of weights that its checkpoint lacked.
         model: the model itself, where it is sent along.

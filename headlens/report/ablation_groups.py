@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from headlens.ablation.best import best_of_layers
-from headlens.ablation.result import Sweep
+from headlens.ablation.result import Sweep, best_of_layers
 from headlens.benchmarks.metrics import Array
 from headlens.findings import beyond_random
 from headlens.report.ablation_rows import Rows

@@ -30,7 +30,7 @@ def one_head(best: pd.DataFrame, larger_is_better: bool) -> str:
     """Say in how many layers keeping one head loses something, and in how many nothing significant.
 
     Args:
-        best: columns as in `headlens.ablation.best.BEST`.
+        best: columns as in `headlens.ablation.result.BEST`.
         larger_is_better: of the metric.
 
     Returns:

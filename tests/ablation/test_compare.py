@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from headlens.ablation.compare import compare, two_sided
+from headlens.ablation.result import compare, two_sided
 from headlens.benchmarks.metrics import Correlation, Ratio
 from headlens.util.statistics import draws
 

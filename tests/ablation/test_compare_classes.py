@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from headlens.ablation.compare import compare
+from headlens.ablation.result import compare
 from headlens.benchmarks.metrics import Accuracy, MacroF1, Matthews, OwnTest, Ratio
 from headlens.util.statistics import draws
 

@@ -15,11 +15,8 @@ from carriers import (
     rows,
 )
 from families import build
-from headlens.ablation.estimates import Settings
-from headlens.ablation.gates import Fit
-from headlens.ablation.gating import loss_without
-from headlens.ablation.gradients import layer_norms, per_example
-from headlens.ablation.methods import METHODS, NEED_LOSSES, estimate
+from headlens.ablation.gates import Fit, loss_without
+from headlens.ablation.importance import METHODS, NEED_LOSSES, Settings, estimate, layer_norms, per_example
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, ModelError
 from toytext import toy_pairs, toy_tokenizer, write_pairs

@@ -9,9 +9,8 @@ import torch
 import headlens
 from carriers import CARRIER, DEAD, NOISE, backup_pair, benchmark_of, carrier_and_noise, losses_of, rows
 from families import build
-from headlens.ablation.estimates import Settings
 from headlens.ablation.gates import ROLES, Fit, Learned, _batches, _slope, draw, learn_gates, open_probability
-from headlens.ablation.methods import estimate
+from headlens.ablation.importance import Settings, estimate
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError
 from headlens.model.heads import Head

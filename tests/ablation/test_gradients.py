@@ -11,9 +11,8 @@ from carriers import (
     scaled,
 )
 from families import build
-from headlens.ablation.gating import loss_without
-from headlens.ablation.gradients import integrated, per_example
-from headlens.ablation.methods import estimate
+from headlens.ablation.gates import loss_without
+from headlens.ablation.importance import estimate, integrated, per_example
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.language import Language
 from headlens.benchmarks.registry import open_benchmark

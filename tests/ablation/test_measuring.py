@@ -13,9 +13,8 @@ import headlens
 import toytasks
 from families import ALL, build
 from headlens.ablation.conditions import Choice, Condition, each
-from headlens.ablation.measuring import Measuring
-from headlens.ablation.replay import NOTHING
-from headlens.ablation.units import Units
+from headlens.ablation.measure import Measuring, Units
+from headlens.ablation.prefix import NOTHING
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.registry import open_benchmark
 from toytext import toy_pairs, toy_text, toy_tokenizer, write_lines, write_pairs
@@ -125,7 +124,7 @@ def test_parts_change_no_number(tmp_path, monkeypatch, kind, mode):
     whole = Measuring(lens, benchmark, mode, prefix_memory=2**30)
     expected = whole.values(conditions)
     n = benchmark.facts["examples"]
-    monkeypatch.setattr("headlens.ablation.removing.PART", n // 3)  # three parts, and what is left over
+    monkeypatch.setattr("headlens.ablation.measure.PART", n // 3)  # three parts, and what is left over
     units = Units(tmp_path / "run", {"key": 1})
     parted = Measuring(lens, benchmark, mode, units, prefix_memory=2**30)
     for one, other in zip(parted.values(conditions), expected, strict=True):

@@ -14,8 +14,8 @@ import notnumbers
 import toytasks
 from families import build
 from headlens.ablation import gates
-from headlens.ablation.measuring import Measuring
-from headlens.ablation.methods import METHODS, estimate
+from headlens.ablation.importance import METHODS, estimate
+from headlens.ablation.measure import Measuring
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, ModelError, NotNumbersError

@@ -7,8 +7,7 @@ import torch
 
 import headlens
 from families import ALL, BY_INTERFACE, batch, build
-from headlens.ablation.prefix import Prefix
-from headlens.ablation.replay import BLOCKS, HEADS, NOTHING, PROJECTIONS
+from headlens.ablation.prefix import BLOCKS, HEADS, NOTHING, PROJECTIONS, Prefix
 from headlens.model.blocks import blocks_of, first_block
 from headlens.model.replacements import gather
 

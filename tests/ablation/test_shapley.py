@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from carriers import CARRIER, NOISE, backup_pair, benchmark_of, losses_of, scaled
-from headlens.ablation.estimates import Settings
-from headlens.ablation.methods import estimate
-from headlens.ablation.shapley import badness, shapley
+from headlens.ablation.importance import Settings, badness, estimate, shapley
 from headlens.model.heads import Head
 
 HEADS = [Head("encoder", 0, i) for i in range(4)]

@@ -13,10 +13,9 @@ from scipy import stats
 import headlens
 from carriers import CARRIER, NOISE, backup_pair, benchmark_of, carriers
 from families import build
-from headlens.ablation.best import best_of_layers
 from headlens.ablation.conditions import Choice, cumulative, tags
-from headlens.ablation.ordering import halves
-from headlens.ablation.result import headline
+from headlens.ablation.plan import halves
+from headlens.ablation.result import best_of_layers, headline
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.registry import open_benchmark

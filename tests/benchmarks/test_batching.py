@@ -7,7 +7,7 @@ import torch
 
 import headlens
 from families import build
-from headlens.ablation.gradients import per_example
+from headlens.ablation.importance import per_example
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.predict import run_batches, until_it_fits
 from headlens.benchmarks.registry import open_benchmark

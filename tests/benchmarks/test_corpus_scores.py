@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from headlens.ablation.compare import compare, paired_p
+from headlens.ablation.result import compare, paired_p
 from headlens.benchmarks.metrics import BLEU, CHRF, Ngrams
 from headlens.errors import InputError
 from headlens.util.statistics import draws

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 import finishedruns
-from headlens.ablation.best import BEST
+from headlens.ablation.result import BEST
 from headlens.cli import main
 from toytext import store_bert, toy_pairs, write_pairs
 

@@ -70,7 +70,7 @@ def test_what_is_finished_is_not_run_again(folder, done):
 
 
 def test_an_interrupted_run_goes_on(folder, done, monkeypatch):
-    from headlens.ablation.units import Units
+    from headlens.ablation.measure import Units
 
     kept, count = Units.save, []
 
@@ -104,7 +104,7 @@ def test_a_changed_section_runs_again_with_all_that_reads_it(folder, done):
 
 
 def test_a_changed_section_that_was_interrupted_goes_on(folder, done, monkeypatch):
-    from headlens.ablation.units import Units
+    from headlens.ablation.measure import Units
 
     file, out = folder / "halted.toml", folder / "halted"
     text = FILE.replace("seeds = [0, 1]", "").replace('[similar]\ntags = "classify"', "")

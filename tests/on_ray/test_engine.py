@@ -13,8 +13,7 @@ import torch
 import headlens
 import rayworks
 from families import build
-from headlens.ablation.key import run_key
-from headlens.ablation.plan import Plan
+from headlens.ablation.plan import Plan, run_key
 from headlens.benchmarks.registry import open_benchmark
 from headlens.engine.local import Here, in_order
 from headlens.engine.ray import knock

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import alike
 import anything
 import finishedruns
-from headlens.ablation.units import Units
+from headlens.ablation.measure import Units
 from headlens.errors import HeadlensError, RunError
 from headlens.experiment.published import TAKES, read_published
 from headlens.finished import read_finished

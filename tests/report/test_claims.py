@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import finishedruns
-from headlens.ablation.best import BEST
+from headlens.ablation.result import BEST
 from headlens.cli.summaries import ablation as summary
 from headlens.report.ablation_curve import pruning_figure
 from headlens.report.claims import one_head, too_few_draws

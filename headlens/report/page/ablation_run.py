@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.ablation.best import BEST
+from headlens.ablation.result import BEST
 from headlens.errors import RunError
 from headlens.findings import primary_rows, with_losses
 from headlens.report.page.files import at, read_table
