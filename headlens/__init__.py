@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headlens.ablation.sweep import sweep as sweep
     from headlens.checks.base import Finding as Finding
     from headlens.checks.checking import check as check
+    from headlens.contributions.contributions import Contributions as Contributions
+    from headlens.contributions.contributions import contributions as contributions
     from headlens.engine.ray import Ray as Ray
     from headlens.errors import HeadlensError as HeadlensError
     from headlens.lens import Lens as Lens
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.model.heads import Head as Head
     from headlens.model.heads import Site as Site
-    from headlens.redundancy.contributions.contributing import contributions as contributions
-    from headlens.redundancy.contributions.result import Contributions as Contributions
     from headlens.redundancy.likeness.similar import Similarity as Similarity
     from headlens.redundancy.likeness.similar import similar as similar
     from headlens.redundancy.pruning.prune import prune as prune
@@ -46,7 +46,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AttentionMaps": "headlens.maps",
     "Classification": "headlens.scoring.classify",
-    "Contributions": "headlens.redundancy.contributions.result",
+    "Contributions": "headlens.contributions.contributions",
     "Finding": "headlens.checks.base",
     "Head": "headlens.model.heads",
     "HeadlensError": "headlens.errors",
@@ -57,7 +57,7 @@ _HOMES = {
     "Sweep": "headlens.ablation.result",
     "check": "headlens.checks.checking",
     "classify": "headlens.scoring.classify",
-    "contributions": "headlens.redundancy.contributions.contributing",
+    "contributions": "headlens.contributions.contributions",
     "load": "headlens.lens",
     "prune": "headlens.redundancy.pruning.prune",
     "similar": "headlens.redundancy.likeness.similar",

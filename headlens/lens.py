@@ -9,9 +9,9 @@ from headlens.model import lens as core
 from headlens.model.heads import Head
 
 if TYPE_CHECKING:
+    from headlens.contributions.contributions import Contributions
     from headlens.maps import AttentionMaps
     from headlens.model.weights import HeadWeights
-    from headlens.redundancy.contributions.result import Contributions
 
 
 class Lens(core.Lens):
@@ -68,7 +68,7 @@ class Lens(core.Lens):
         Returns:
             What the heads write.
         """
-        from headlens.redundancy.contributions.contributing import contributions
+        from headlens.contributions.contributions import contributions
 
         return contributions(self, text, **options)
 

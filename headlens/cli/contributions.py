@@ -87,7 +87,7 @@ def command(
     if text == "-":
         text = sys.stdin.read()
     lens = options.load(model)
-    from headlens.redundancy.contributions.contributing import contributions
+    from headlens.contributions.contributions import contributions
     from headlens.report.contributions_words import DEFAULT, summary
 
     found = contributions(

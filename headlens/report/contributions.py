@@ -17,7 +17,7 @@ from headlens.report.figures import InchFigure, figure_bytes
 from headlens.util.files import write_bytes, write_csv
 
 if TYPE_CHECKING:
-    from headlens.redundancy.contributions.result import Contributions
+    from headlens.contributions.contributions import Contributions
 
 NEGATIVE = "\u2212"
 

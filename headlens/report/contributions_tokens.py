@@ -24,7 +24,7 @@ from headlens.util.formatting import visible
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headlens.redundancy.contributions.result import Contributions
+    from headlens.contributions.contributions import Contributions
 
 MOST = 24  # rows
 ROW, HEADING, GAP, AXIS = 0.19, 0.24, 0.12, 0.2  # inches

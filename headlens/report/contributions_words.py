@@ -10,7 +10,7 @@ import pandas as pd
 from headlens.model.heads import Head
 
 if TYPE_CHECKING:
-    from headlens.redundancy.contributions.result import Contributions
+    from headlens.contributions.contributions import Contributions
 
 NAMED = 3  # heads that a sentence names
 DEFAULT = "branch_share"

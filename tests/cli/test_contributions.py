@@ -6,7 +6,7 @@ import headlens
 import toys
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
-from headlens.redundancy.contributions.tabling import CONTRIBUTIONS
+from headlens.contributions.contributions import CONTRIBUTIONS
 
 NO_HEAD = "BertModel has no language head, so heads have no effect on a logit: logit is empty.\n"
 

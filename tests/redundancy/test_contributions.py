@@ -12,12 +12,10 @@ import transformers
 import headlens
 import toys
 from families import ALL, VOCAB, build
+from headlens.contributions.contributions import CONTRIBUTIONS, MEASURES, contributions
+from headlens.contributions.stream import Sums
 from headlens.corpus.batches import read
 from headlens.errors import InputError, ModelError, SelectorError
-from headlens.redundancy.contributions.contributing import contributions
-from headlens.redundancy.contributions.result import MEASURES
-from headlens.redundancy.contributions.sums import Sums
-from headlens.redundancy.contributions.tabling import CONTRIBUTIONS
 from streams import JOINED
 
 

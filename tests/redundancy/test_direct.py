@@ -7,10 +7,10 @@ import headlens
 import planted
 import toys
 from families import ALL, build
+from headlens.contributions.contributions import contributions
+from headlens.contributions.measure import _confined, slopes_of
+from headlens.contributions.stream import writers_of
 from headlens.model.heads import Head
-from headlens.redundancy.contributions.contributing import contributions
-from headlens.redundancy.contributions.direct import _confined, slopes_of
-from headlens.redundancy.contributions.writers import writers_of
 from held import Held
 
 POSITION, TOKEN = 3, 7

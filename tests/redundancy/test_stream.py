@@ -16,10 +16,9 @@ import families
 import headlens
 import toys
 from families import ALL, build
+from headlens.contributions.stream import Place, joints_of, noting
 from headlens.model.trace import run
 from headlens.model.unembedding import norm_of
-from headlens.redundancy.contributions.places import Place, noting
-from headlens.redundancy.contributions.stream import joints_of
 from streams import JOINED
 
 BESIDE = {"gptj", "gpt_neox", "phi", "falcon"}  # attention and MLP are added together

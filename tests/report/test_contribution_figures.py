@@ -7,11 +7,11 @@ import pytest
 
 import madeup
 import toys
+from headlens.contributions.contributions import MEASURES, Contributions
+from headlens.contributions.measure import Predicted
+from headlens.contributions.stream import BY_TOKEN
 from headlens.errors import InputError
 from headlens.model.heads import Head
-from headlens.redundancy.contributions.predicted import Predicted
-from headlens.redundancy.contributions.result import MEASURES, Contributions
-from headlens.redundancy.contributions.sums import BY_TOKEN
 from headlens.report.contributions_words import summary
 from headlens.report.figures import figure_bytes
 from pictures import assert_readable, colours, reddish, said

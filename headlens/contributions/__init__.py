@@ -1,0 +1,1 @@
+"""What heads write into the residual stream, and what it does to the logits."""
