@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.model.heads import Head as Head
     from headlens.model.heads import Site as Site
-    from headlens.redundancy.likeness.similar import Similarity as Similarity
-    from headlens.redundancy.likeness.similar import similar as similar
     from headlens.redundancy.pruning.prune import prune as prune
     from headlens.scoring.classify import Classification as Classification
     from headlens.scoring.classify import classify as classify
+    from headlens.similar.similar import Similarity as Similarity
+    from headlens.similar.similar import similar as similar
 
 __version__ = "0.1.0"
 
@@ -52,7 +52,7 @@ _HOMES = {
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
     "Ray": "headlens.engine.ray",
-    "Similarity": "headlens.redundancy.likeness.similar",
+    "Similarity": "headlens.similar.similar",
     "Site": "headlens.model.heads",
     "Sweep": "headlens.ablation.result",
     "check": "headlens.checks.checking",
@@ -60,7 +60,7 @@ _HOMES = {
     "contributions": "headlens.contributions.contributions",
     "load": "headlens.lens",
     "prune": "headlens.redundancy.pruning.prune",
-    "similar": "headlens.redundancy.likeness.similar",
+    "similar": "headlens.similar.similar",
     "sweep": "headlens.ablation.sweep",
 }
 __all__ = sorted(_HOMES)

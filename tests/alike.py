@@ -5,12 +5,10 @@ import json
 import numpy as np
 
 from headlens.model.heads import Head
-from headlens.redundancy.likeness.clusters import cluster
-from headlens.redundancy.likeness.measuring import Compared
-from headlens.redundancy.likeness.plane import layout
-from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES, cluster_table, distance_table
 from headlens.report.similar import save_figures
 from headlens.report.tag_map import tags_by_head
+from headlens.similar.measure import Compared
+from headlens.similar.similar import CLUSTERS, DISTANCES, cluster, cluster_table, distance_table, layout
 from headlens.util.files import write_csv
 
 

@@ -23,11 +23,11 @@ from headlens.ablation.sweep import open_for
 from headlens.ablation.sweep import sweep as run_sweep
 from headlens.benchmarks.base import Options
 from headlens.model import devices
-from headlens.redundancy.likeness.similar import similar
 from headlens.scoring.base import Context
 from headlens.scoring.classify import Sources, classify
 from headlens.scoring.passes import Reading, run_passes
 from headlens.scoring.scorers import SCORERS
+from headlens.similar.similar import similar
 
 TAGS = ("NOUN", "VERB", "ADJ")
 

@@ -19,8 +19,8 @@ from headlens.cli import main
 from headlens.errors import ModelError
 from headlens.experiment.file import read_experiment
 from headlens.model.devices import is_spread, named_weights
-from headlens.redundancy.likeness.similar import similar
 from headlens.scoring.classify import classify
+from headlens.similar.similar import similar
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
 DISK = {

@@ -15,9 +15,9 @@ from headlens.ablation.sweep import sweep
 from headlens.corpus.read import read_files
 from headlens.model.heads import Head
 from headlens.model.replacements import gather
-from headlens.redundancy.likeness.similar import similar
 from headlens.scoring.classify import classify
 from headlens.scoring.passes import Reading
+from headlens.similar.similar import similar
 
 NEAR = {torch.bfloat16: 0.01, torch.float16: 0.002}  # of masses; decisions can fall otherwise
 COUNTED = "argmax|->|antecedent|rare-token|related"

@@ -16,12 +16,12 @@ from headlens.cli import main
 from headlens.corpus.read import read_files
 from headlens.errors import ModelError, NotNumbersError
 from headlens.model.finite import check_numbers
-from headlens.redundancy.likeness.similar import similar
 from headlens.redundancy.pruning.prune import prune
 from headlens.scoring.classify import classify
 from headlens.scoring.passes import Reader, Reading
 from headlens.scoring.scorers import SCORERS
 from headlens.scoring.scorers.delimiter import Delimiter
+from headlens.similar.similar import similar
 from toys import site
 from toytext import toy_text, toy_tokenizer
 

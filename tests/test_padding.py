@@ -11,9 +11,9 @@ from families import build
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.registry import open_benchmark
 from headlens.corpus.read import read_files
-from headlens.redundancy.likeness.similar import similar
 from headlens.scoring.classify import classify
 from headlens.scoring.passes import Reading
+from headlens.similar.similar import similar
 from toytext import toy_text, toy_tokenizer
 
 

@@ -12,7 +12,7 @@ from headlens.cli.corpora import CorpusPath, corpus_options, say_read
 from headlens.cli.options import ModelOptions, model_options, names, said, spoken_warnings
 
 if TYPE_CHECKING:
-    from headlens.redundancy.likeness.similar import Similarity
+    from headlens.similar.similar import Similarity
 
 
 @click.command(
@@ -73,9 +73,9 @@ def command(
     """
     from headlens import runs
     from headlens.corpus.read import read_corpus
-    from headlens.redundancy.likeness.similar import Options, similar
     from headlens.report.page.write import write_report
     from headlens.scoring.passes import Reading
+    from headlens.similar.similar import Options, similar
 
     clock = runs.Clock.start()
     click.get_current_context().with_resource(runs.prepare(out, "similar"))
@@ -103,8 +103,8 @@ def command(
 def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
     """Write the tables, the figures and the record of a run."""
     from headlens import runs
-    from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES
     from headlens.report.similar import save_figures
+    from headlens.similar.similar import CLUSTERS, DISTANCES
     from headlens.util import files as tables
 
     tables.write_csv(found.distances, out / "distances.csv", DISTANCES)
@@ -115,7 +115,7 @@ def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
 
 def summary(found: Similarity) -> str:
     """Say in a few lines how the heads cluster, and which are closest."""
-    from headlens.redundancy.likeness.findings import findings
+    from headlens.similar.similar import findings
 
     lines = [str(line) for line in findings(found.distances, found.clusters, found.facts["stacks"])]
     read, corpus = found.facts["inputs"]["sentences"], found.facts["corpus"]

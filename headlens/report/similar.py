@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from headlens.redundancy.likeness.tables import has_several, matrix_of
 from headlens.report.figures import InchFigure, save_drawn
 from headlens.report.similar_map import clustermap_figure
 from headlens.report.similar_plane import embedding_figure
+from headlens.similar.similar import has_several, matrix_of
 
 __all__ = ["clustermap_figure", "draw_all", "embedding_figure", "save_figures"]
 
@@ -21,8 +21,8 @@ def draw_all(
     """Draw the figures of every stack that has two heads or more.
 
     Args:
-        distances: columns as in `headlens.redundancy.likeness.tables.DISTANCES`.
-        clusters: columns as in `headlens.redundancy.likeness.tables.CLUSTERS`.
+        distances: columns as in `headlens.similar.similar.DISTANCES`.
+        clusters: columns as in `headlens.similar.similar.CLUSTERS`.
         model: its name or path, for the titles; its folders are left out.
 
     Yields:
@@ -45,8 +45,8 @@ def save_figures(distances: pd.DataFrame, clusters: pd.DataFrame, out: Path, mod
     """Write every figure, as PNG and as SVG with its text as text.
 
     Args:
-        distances: columns as in `headlens.redundancy.likeness.tables.DISTANCES`.
-        clusters: columns as in `headlens.redundancy.likeness.tables.CLUSTERS`.
+        distances: columns as in `headlens.similar.similar.DISTANCES`.
+        clusters: columns as in `headlens.similar.similar.CLUSTERS`.
         out: the run directory.
         model: its name or path, for the titles; its folders are left out.
 

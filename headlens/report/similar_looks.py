@@ -41,7 +41,7 @@ class Looks:
         """Choose the looks.
 
         Args:
-            heads: rows of `headlens.redundancy.likeness.tables.CLUSTERS` of one stack, in model order.
+            heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
 
         Returns:
             Tags where there are any, and only those in the key.
@@ -91,7 +91,7 @@ def finding(matrix: NDArray[np.float64], heads: pd.DataFrame, names: Sequence[st
 
     Args:
         matrix: divergences [head, head].
-        heads: rows of `headlens.redundancy.likeness.tables.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
         names: of the heads.
 
     Returns:

@@ -15,15 +15,14 @@ from matplotlib.colors import Normalize, to_rgb
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from headlens.redundancy.likeness.clusters import leaves, tree
-from headlens.redundancy.likeness.divergence import LARGEST
-from headlens.redundancy.likeness.tables import names_of
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import text_size
 from headlens.report.links import link_rows
 from headlens.report.pages import INSIDE, column, page
 from headlens.report.parts import MARGIN, ordinal
 from headlens.report.similar_looks import Looks, finding
+from headlens.similar.measure import LARGEST
+from headlens.similar.similar import leaves, names_of, tree
 
 Array = NDArray[np.float64]
 COLOURS, SCALE = colormaps["magma"], Normalize(0, LARGEST)  # dark: close
@@ -41,7 +40,7 @@ def clustermap_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.redundancy.likeness.tables.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 

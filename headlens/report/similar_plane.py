@@ -11,8 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from headlens.redundancy.likeness.plane import faithfulness
-from headlens.redundancy.likeness.tables import names_of
 from headlens.report.figures import InchFigure
 from headlens.report.fonts import POINTS, text_size
 from headlens.report.links import link_points
@@ -20,6 +18,7 @@ from headlens.report.pages import INSIDE, TWO_COLUMNS, page
 from headlens.report.parts import MARGIN
 from headlens.report.similar_looks import Looks, finding
 from headlens.report.tag_styles import STYLES
+from headlens.similar.similar import faithfulness, names_of
 
 Array = NDArray[np.float64]
 SMALL = 6.0  # points
@@ -37,7 +36,7 @@ def embedding_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.redundancy.likeness.tables.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 

@@ -10,7 +10,7 @@ import real
 import runpages
 import toys
 from headlens.cli import main
-from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES
+from headlens.similar.similar import CLUSTERS, DISTANCES
 
 
 def run(*arguments):

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from headlens.redundancy.likeness.clusters import cluster, leaves
-from headlens.redundancy.likeness.plane import faithfulness, layout
+from headlens.similar.similar import cluster, faithfulness, layout, leaves
 
 
 def of_points(points):

@@ -14,9 +14,8 @@ import madeup
 import planted
 import toys
 from headlens.errors import InputError, RunError, SelectorError
-from headlens.redundancy.likeness.similar import Options, similar
-from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES, matrix_of
 from headlens.scoring.passes import Reading
+from headlens.similar.similar import CLUSTERS, DISTANCES, Options, matrix_of, similar
 
 WORDS = toys.SOURCE.split()
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.redundancy.likeness.findings import findings
-from headlens.redundancy.likeness.tables import CLUSTERS, DISTANCES, has_several, names_of
 from headlens.report.page.files import at, read_table
 from headlens.report.page.parts import Column, Evidence, Section, Table
 from headlens.report.page.words import Place
+from headlens.similar.similar import CLUSTERS, DISTANCES, findings, has_several, names_of
 from headlens.util.formatting import visible
 
 FILES = ("clusters.csv", "distances.csv")

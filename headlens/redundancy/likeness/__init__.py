@@ -1,1 +1,0 @@
-"""Which heads do the same: distances between what they look at, likeness of what they write, clusters."""

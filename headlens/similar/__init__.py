@@ -1,0 +1,1 @@
+"""Which heads do the same."""
