@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.model.heads import Head as Head
     from headlens.model.heads import Site as Site
-    from headlens.redundancy.pruning.prune import prune as prune
+    from headlens.prune.prune import prune as prune
     from headlens.scoring.classify import Classification as Classification
     from headlens.scoring.classify import classify as classify
     from headlens.similar.similar import Similarity as Similarity
@@ -59,7 +59,7 @@ _HOMES = {
     "classify": "headlens.scoring.classify",
     "contributions": "headlens.contributions.contributions",
     "load": "headlens.lens",
-    "prune": "headlens.redundancy.pruning.prune",
+    "prune": "headlens.prune.prune",
     "similar": "headlens.similar.similar",
     "sweep": "headlens.ablation.sweep",
 }

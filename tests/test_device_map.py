@@ -161,7 +161,7 @@ def test_what_does_not_go_together(folder, tmp_path):
 
 
 def test_pruning_a_spread_model_is_refused(folder, tmp_path):
-    from headlens.redundancy.pruning.prune import prune
+    from headlens.prune.prune import prune
 
     with pytest.raises(ModelError) as caught:
         prune(headlens.load(str(folder), device_map=DISK), "0.0", tmp_path / "x")
@@ -201,7 +201,7 @@ def test_in_an_experiment_file(tmp_path):
 
 
 def test_a_model_on_one_gpu_by_a_map_is_pruned_as_ever(tmp_path):
-    from headlens.redundancy.pruning.prune import prune
+    from headlens.prune.prune import prune
 
     model = planted.bert({0: planted.previous_token()})
     model.hf_device_map = {"": 0}

@@ -17,7 +17,7 @@ from finishedruns import classify_run
 from headlens.cli import main
 from headlens.errors import RunError
 from headlens.finished import read_finished
-from headlens.redundancy.pruning.saving import STAGE, check_place
+from headlens.prune.prune import STAGE, check_place
 from headlens.util.files import HOLDER, LOCK, PART, locked
 
 HOLD = """

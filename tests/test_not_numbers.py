@@ -16,7 +16,7 @@ from headlens.cli import main
 from headlens.corpus.read import read_files
 from headlens.errors import ModelError, NotNumbersError
 from headlens.model.finite import check_numbers
-from headlens.redundancy.pruning.prune import prune
+from headlens.prune.prune import prune
 from headlens.scoring.classify import classify
 from headlens.scoring.passes import Reader, Reading
 from headlens.scoring.scorers import SCORERS

@@ -14,7 +14,7 @@ from headlens.cli.options import ModelOptions, model_options, said, spoken_warni
 if TYPE_CHECKING:
     from headlens.model.heads import Head
     from headlens.model.lens import Lens
-    from headlens.redundancy.pruning.prune import Result
+    from headlens.prune.prune import Result
 
 
 @click.command(
@@ -65,8 +65,7 @@ def command(
     if (run is None) != (keep is None):
         raise click.UsageError("--from RUN and --keep SHARE go together, such as --from RUN --keep 0.75.")
     from headlens import runs
-    from headlens.redundancy.pruning.prune import prune
-    from headlens.redundancy.pruning.saving import check_place
+    from headlens.prune.prune import check_place, prune
 
     clock = runs.Clock.start()
     check_place(out)  # before the model is loaded: that takes a while
@@ -91,7 +90,7 @@ def command(
 
 
 def _chosen(lens: Lens, heads: str | None, run: Path | None, keep: float | None) -> tuple[Head, ...]:
-    from headlens.redundancy.pruning.choosing import least_important
+    from headlens.prune.plan import least_important
 
     if heads is not None:
         return lens.anatomy.select(heads)
@@ -102,7 +101,7 @@ def _chosen(lens: Lens, heads: str | None, run: Path | None, keep: float | None)
 
 def summary(lens: Lens, found: Result, out: Path) -> str:
     """Say what was removed, in which form, and what the model costs now."""
-    from headlens.redundancy.pruning.card import HOW, removed_heads, silent_heads
+    from headlens.prune.prune import HOW, removed_heads, silent_heads
 
     pruned, before, after = found.pruned, found.before, found.after
     rows = [

@@ -13,8 +13,8 @@ import families
 import headlens
 from headlens.errors import ModelError
 from headlens.model.trace import run
-from headlens.redundancy.pruning.forms import compact, cut, masked
-from headlens.redundancy.pruning.prune import prune
+from headlens.prune.forms import compact, cut, masked
+from headlens.prune.prune import prune
 
 CUT = (
     "phi",

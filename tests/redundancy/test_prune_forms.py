@@ -12,10 +12,9 @@ import headlens
 import toys
 from headlens.errors import InputError, ModelError, RunError, SelectorError
 from headlens.model.source import read_compact
-from headlens.redundancy.pruning.forms import FORMS, automatic, cut, masked
-from headlens.redundancy.pruning.probe import Probe
-from headlens.redundancy.pruning.prune import prune
-from headlens.redundancy.pruning.stored import stored_dtype
+from headlens.prune.forms import FORMS, Probe, automatic, cut, masked
+from headlens.prune.plan import stored_dtype
+from headlens.prune.prune import prune
 
 
 def llama(**options):

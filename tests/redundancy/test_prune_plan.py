@@ -7,8 +7,7 @@ import families
 import headlens
 from headlens.errors import InputError, RunError
 from headlens.model.heads import Head
-from headlens.redundancy.pruning.choosing import least_important
-from headlens.redundancy.pruning.plan import cut_alike, cut_each, silence
+from headlens.prune.plan import cut_alike, cut_each, least_important, silence
 
 
 @pytest.fixture(scope="module")

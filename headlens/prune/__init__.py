@@ -1,0 +1,1 @@
+"""Models without some of their heads."""

@@ -1,1 +1,0 @@
-"""What heads write, which are alike, and models without the spare ones."""

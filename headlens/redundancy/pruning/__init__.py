@@ -1,1 +1,0 @@
-"""Checkpoints without some of their heads: cut, silenced, and saved."""
