@@ -24,8 +24,8 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the hub's cl
 if TYPE_CHECKING:
     from headlens.ablation.result import Sweep as Sweep
     from headlens.ablation.sweep import sweep as sweep
-    from headlens.checks.base import Finding as Finding
-    from headlens.checks.checking import check as check
+    from headlens.checks.check import check as check
+    from headlens.checks.inputs import Finding as Finding
     from headlens.contributions.contributions import Contributions as Contributions
     from headlens.contributions.contributions import contributions as contributions
     from headlens.engine.ray import Ray as Ray
@@ -47,7 +47,7 @@ _HOMES = {
     "AttentionMaps": "headlens.maps",
     "Classification": "headlens.scoring.classify",
     "Contributions": "headlens.contributions.contributions",
-    "Finding": "headlens.checks.base",
+    "Finding": "headlens.checks.inputs",
     "Head": "headlens.model.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
@@ -55,7 +55,7 @@ _HOMES = {
     "Similarity": "headlens.similar.similar",
     "Site": "headlens.model.heads",
     "Sweep": "headlens.ablation.result",
-    "check": "headlens.checks.checking",
+    "check": "headlens.checks.check",
     "classify": "headlens.scoring.classify",
     "contributions": "headlens.contributions.contributions",
     "load": "headlens.lens",

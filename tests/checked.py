@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 import headlens
-from headlens.checks import CHECKS
-from headlens.checks.checking import finding_of
-from headlens.checks.subject import Options, Subject
+from headlens.checks.check import CHECKS, finding_of
+from headlens.checks.inputs import Options, Subject
 
 
 def found(model, *names: str, **options) -> list:

@@ -189,8 +189,8 @@ def test_check_says_it_in_json_that_is_json(tmp_path):
 
 @pytest.mark.parametrize("value", [NAN, INF])
 def test_check_looks_at_logits(value):
-    from headlens.checks.patterns import numbers
-    from headlens.checks.subject import Subject
+    from headlens.checks.inputs import Subject
+    from headlens.checks.of_attention import numbers
 
     lens = lens_of("gpt2")
     notnumbers.logits(lens.model, value)

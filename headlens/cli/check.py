@@ -13,7 +13,7 @@ from headlens.cli import say
 from headlens.cli.options import ModelOptions, model_options
 
 if TYPE_CHECKING:
-    from headlens.checks.base import Finding
+    from headlens.checks.inputs import Finding
     from headlens.model.lens import Lens
 
 
@@ -33,8 +33,8 @@ def command(ctx: click.Context, model: str, as_json: bool, options: ModelOptions
     tokenizer, random tokens are read. `classify`, `ablate` and `prune` make the quick ones of these checks
     first and keep the outcome in run.json.
     """
-    from headlens.checks.checking import check
-    from headlens.checks.subject import Options
+    from headlens.checks.check import check
+    from headlens.checks.inputs import Options
 
     lens = replace(options, allow_random_weights=True).load(model)
     how = Options(options.max_length, options.batch_size, options.seed)
@@ -53,7 +53,7 @@ def checked(lens: Lens) -> dict[str, Any]:
     Returns:
         What they found, as run.json has it.
     """
-    from headlens.checks.checking import as_record, check
+    from headlens.checks.check import as_record, check
 
     findings = check(lens, only_cheap=True)
     for one in _failed(findings):

@@ -9,8 +9,8 @@ import transformers
 
 import headlens
 from families import ALL, VOCAB, build
-from headlens import checks
-from headlens.checks.subject import Options, Subject
+from headlens.checks import check as checks
+from headlens.checks.inputs import Options, Subject
 from headlens.errors import InputError
 from toytext import toy_tokenizer
 

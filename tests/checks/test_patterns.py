@@ -12,7 +12,7 @@ from transformers.models.llama import modeling_llama
 import headlens
 from checked import failed, ok
 from families import build
-from headlens.checks.subject import Subject
+from headlens.checks.inputs import Subject
 
 
 def scaled(function, by: float):

@@ -12,9 +12,9 @@ from transformers.models.bert import modeling_bert
 import headlens
 from checked import failed, found, ok
 from families import ALL, build
-from headlens.checks import CHECKS, fed
-from headlens.checks.checking import finding_of
-from headlens.checks.subject import Subject
+from headlens.checks import inputs as fed
+from headlens.checks.check import CHECKS, finding_of
+from headlens.checks.inputs import Subject
 from headlens.model.attention_call import AttentionCall
 from headlens.model.seam import Seam
 

@@ -8,9 +8,7 @@ import transformers
 
 import headlens
 from families import build
-from headlens.checks.rounding import amplified, last_place, rounding
-from headlens.checks.seen import gap, look
-from headlens.checks.subject import Subject
+from headlens.checks.inputs import Subject, amplified, gap, last_place, look, rounding
 
 
 def amplification(model) -> float:

@@ -9,7 +9,7 @@ from transformers import masking_utils
 
 import headlens
 from families import ALL, build
-from headlens.checks.said import Reach, config_of, counts, reach_of
+from headlens.checks.of_model import Reach, config_of, counts, reach_of
 from headlens.model.masks import LazyMask
 from toys import site
 

@@ -10,7 +10,7 @@ from transformers import masking_utils
 import headlens
 from checked import failed, ok
 from families import ALL, build
-from headlens.checks import CHECKS
+from headlens.checks.check import CHECKS
 
 
 def test_missing_weights(tmp_path):

@@ -12,10 +12,8 @@ from transformers import PreTrainedTokenizerFast
 import headlens
 from families import build
 from headlens.benchmarks.registry import open_benchmark
-from headlens.checks import CHECKS
-from headlens.checks.checking import finding_of
-from headlens.checks.subject import Subject
-from headlens.checks.texts import TEXTS, sample, unknown_ids
+from headlens.checks.check import CHECKS, finding_of
+from headlens.checks.inputs import TEXTS, Subject, sample, unknown_ids
 from headlens.corpus.words import word_spans
 from headlens.errors import InputError
 from headlens.model.lens import of_texts

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from families import build
 from headlens import cli
-from headlens.checks import CHECKS
+from headlens.checks.check import CHECKS
 from real import need_minilm
 from toytext import toy_pairs, toy_tokenizer, write_pairs
 
@@ -118,7 +118,7 @@ def test_an_ablation_goes_on_whatever_the_checks_said(tmp_path, monkeypatch):
     again = ("ablate", place, *arguments, "--out", tmp_path / "run", "--quiet")
     assert run(*again)[0] == 0
     first = (tmp_path / "run" / "ablation.csv").read_bytes()
-    monkeypatch.setattr("headlens.checks.patterns.EVEN", 0.0)
+    monkeypatch.setattr("headlens.checks.of_attention.EVEN", 0.0)
     code, _, err = run(*again)
     assert (code, (tmp_path / "run" / "ablation.csv").read_bytes()) == (0, first)
     assert "Warning: the check evenness failed" in err
