@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from headlens.errors import HeadlensError as HeadlensError
     from headlens.lens import Lens as Lens
     from headlens.lens import load as load
-    from headlens.maps import AttentionMaps as AttentionMaps
     from headlens.model.heads import Head as Head
     from headlens.model.heads import Site as Site
     from headlens.prune.prune import prune as prune
@@ -40,11 +39,12 @@ if TYPE_CHECKING:
     from headlens.scoring.classify import classify as classify
     from headlens.similar.similar import Similarity as Similarity
     from headlens.similar.similar import similar as similar
+    from headlens.view.maps import AttentionMaps as AttentionMaps
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AttentionMaps": "headlens.maps",
+    "AttentionMaps": "headlens.view.maps",
     "Classification": "headlens.scoring.classify",
     "Contributions": "headlens.contributions.contributions",
     "Finding": "headlens.checks.inputs",

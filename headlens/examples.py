@@ -13,14 +13,13 @@ from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import ordinary_tokens, repeated_encoded, sentence_inputs
 from headlens.corpus.words import Encoded, encode_text
 from headlens.errors import HeadlensError
-from headlens.map_making import maps_of
-from headlens.maps import AttentionMaps
 from headlens.model.devices import is_out_of_memory
 from headlens.model.heads import Head
 from headlens.model.lens import Lens
 from headlens.report.viewer import as_json
 from headlens.report.viewer_data import Marks, viewer_data
 from headlens.util.files import remove, write_text
+from headlens.view.maps import AttentionMaps, maps_of
 
 FILE = "examples.json"
 COUNT = 4

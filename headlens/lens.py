@@ -10,8 +10,8 @@ from headlens.model.heads import Head
 
 if TYPE_CHECKING:
     from headlens.contributions.contributions import Contributions
-    from headlens.maps import AttentionMaps
     from headlens.model.weights import HeadWeights
+    from headlens.view.maps import AttentionMaps
 
 
 class Lens(core.Lens):
@@ -31,7 +31,7 @@ class Lens(core.Lens):
         Raises:
             InputError: the text is empty or longer than the model takes, or a target is missing.
         """
-        from headlens.map_making import attention_maps
+        from headlens.view.maps import attention_maps
 
         return attention_maps(self, text, pair, target)
 

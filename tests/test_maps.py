@@ -10,9 +10,8 @@ import headlens
 import toys
 from headlens.corpus.batches import read
 from headlens.errors import InputError, SelectorError
-from headlens.map_making import attention_maps
-from headlens.maps import AttentionMaps
 from headlens.model.heads import Head
+from headlens.view.maps import AttentionMaps, attention_maps
 
 A, B1, B2, C = [0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1], [0.25] * 4, [0.1, 0.2, 0.3, 0.4]
 PIECES = toys.axis(["a", "b", "##b", "c"], [0, 1, 1, 2])
@@ -228,7 +227,7 @@ def test_a_tokenizer_of_another_model():
 def test_maps_that_would_not_fit_are_refused_before_the_model_runs(monkeypatch):
     lens = toys.family("bert")
     assert len(lens.anatomy.heads) == 8
-    monkeypatch.setattr("headlens.map_capture.MAX_BYTES", 2**10)
+    monkeypatch.setattr("headlens.view.maps.MAX_BYTES", 2**10)
     monkeypatch.setattr(lens, "run", lambda inputs: pytest.fail("it ran"))
     assert error_of(lens, toys.SOURCE) == (
         "The weights of 8 heads for 6 tokens take 0.0 GiB, more than the 9.53674e-07 GiB that are kept at "

@@ -10,8 +10,8 @@ import families
 import headlens
 import toys
 from headlens.errors import InputError
-from headlens.map_making import attention_maps
 from headlens.model.weights import handed_over, output_matrix
+from headlens.view.maps import attention_maps
 
 TEXT = "The dog that the children found had lost its collar."
 

@@ -44,7 +44,7 @@ def test_maps():
         lens().attention("the dog")
     assert str(refused.value) == REFUSED
     with pytest.raises(ModelError, match=r"head encoder\.1\.1 holds NaN"):
-        headlens.map_making.attention_maps(lens(), "the dog", heads="1.0")
+        headlens.view.maps.attention_maps(lens(), "the dog", heads="1.0")
 
 
 def test_values_that_are_not_numbers():

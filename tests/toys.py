@@ -14,7 +14,7 @@ import headlens
 import real
 from headlens import Lens, Site
 from headlens.corpus.batches import Axis
-from headlens.maps import AttentionMaps
+from headlens.view.maps import AttentionMaps
 
 SOURCE = "the dog chased its tail"
 TARGET = "der Hund jagte"

@@ -91,8 +91,8 @@ def command(
     if text == "-":
         text = _typed()
     lens = options.load(model)
-    from headlens.map_making import attention_maps
     from headlens.report.marks import read_marks
+    from headlens.view.maps import attention_maps
 
     with spoken_warnings():
         maps = attention_maps(lens, text, pair, target, heads=heads, max_length=options.max_length)

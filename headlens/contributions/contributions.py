@@ -26,10 +26,10 @@ from headlens.contributions.measure import (
 from headlens.contributions.stream import BY_TOKEN, Array, joints_of
 from headlens.corpus.batches import Axis, Reading, read
 from headlens.errors import InputError
-from headlens.map_making import title_of
 from headlens.model.finite import holds_none
 from headlens.model.heads import Head, Site, head_name
 from headlens.model.lens import Lens
+from headlens.view.maps import title_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -29,7 +29,7 @@ from headlens.report.parts import (
 )
 
 if TYPE_CHECKING:
-    from headlens.maps import AttentionMaps
+    from headlens.view.maps import AttentionMaps
 
 NAMED = 4  # heads that the title names
 LISTED = 12  # tokens that are listed in the caption where they are not labelled

@@ -28,7 +28,7 @@ from headlens.report.parts import (
 )
 
 if TYPE_CHECKING:
-    from headlens.maps import AttentionMaps
+    from headlens.view.maps import AttentionMaps
 
 NARROWEST, WIDEST, LARGEST = 0.6, 9.2, 0.5  # inches: one map, one map, one cell
 LARGEST_LABEL = 9.0  # points

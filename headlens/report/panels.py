@@ -14,7 +14,7 @@ from headlens.report.fonts import POINTS
 from headlens.report.parts import BAR_ROOM, LINE, MARGIN, Array, pooled
 
 if TYPE_CHECKING:
-    from headlens.maps import AttentionMaps
+    from headlens.view.maps import AttentionMaps
 
 SMALL = 6.0  # points: no text is smaller
 MOST_CELLS = 128  # along one side of a panel

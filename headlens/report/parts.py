@@ -19,7 +19,7 @@ from headlens.report.figures import InchFigure, wrapped
 from headlens.util.formatting import visible
 
 if TYPE_CHECKING:
-    from headlens.maps import AttentionMaps
+    from headlens.view.maps import AttentionMaps
 
 Array = NDArray[np.float32]
 COLOURS = colormaps["magma_r"]  # perceptually uniform, told apart by lightness alone

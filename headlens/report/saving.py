@@ -9,7 +9,7 @@ from headlens.report.endings import view_ending
 from headlens.util.files import write_bytes, write_csv
 
 if TYPE_CHECKING:
-    from headlens.maps import AttentionMaps
+    from headlens.view.maps import AttentionMaps
 
 
 def save(maps: AttentionMaps, path: str | Path, width: float | None = None) -> None:

@@ -19,7 +19,7 @@ from headlens.report.viewer_start import checked_start
 from headlens.util.formatting import visible
 
 if TYPE_CHECKING:
-    from headlens.maps import AttentionMaps
+    from headlens.view.maps import AttentionMaps
 
 MOST_TOKENS = 4096  # of one side that a page shows
 MOST_BYTES = 24 * 2**20  # of coded weights in one page

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 import toys
-from headlens.maps import AttentionMaps
 from headlens.model.heads import Head
 from headlens.report.figures import DPI, figure_bytes
 from headlens.report.panels import compose
 from headlens.report.parts import SCALE, pooled
+from headlens.view.maps import AttentionMaps
 
 
 def words(count):

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import toys
-from headlens.maps import AttentionMaps
 from headlens.report.levels import levels
 from headlens.report.parts import COLOURS
+from headlens.view.maps import AttentionMaps
 from viewers import map_box, picture, viewing
 
 TOKENS = ["the", "dog", "chased", "its"]

@@ -7,7 +7,7 @@ import torch
 from playwright.sync_api import expect
 
 import toys
-from headlens.maps import AttentionMaps
+from headlens.view.maps import AttentionMaps
 from viewers import TEXT, controls, grid, shows, tokens, viewing
 
 

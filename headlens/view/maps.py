@@ -1,4 +1,4 @@
-"""`AttentionMaps`: the attention of all heads for one input, to look at, to save and to compute with."""
+"""`AttentionMaps`: the attention of one input, in tokens or words, as a table."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
-from headlens.corpus.batches import Axis
+from headlens.corpus.batches import Axis, Reading, read, spread, word_groups
 from headlens.errors import InputError, SelectorError
-from headlens.map_changes import leave_out_special, merge_words, weigh_by_norms
-from headlens.map_table import long_table
+from headlens.model.finite import check_numbers, not_numbers
 from headlens.model.heads import Head, Site, head_name, select
+from headlens.model.lens import Lens
+from headlens.model.seam import Block
+from headlens.model.weights import handed_over
+from headlens.util.formatting import mended
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from headlens.report.viewer_data import Marks
+
 
 Heads = str | Head | Sequence[Head]
 
@@ -245,3 +251,236 @@ class AttentionMaps:
             f"These maps do not hold {names}: they were made for {len(self.heads)} chosen heads.",
             "Select from the maps of all heads.",
         )
+
+
+# ---- What can be done to the attention of one input: words for tokens, no special tokens, norms for weights
+
+
+def merge_words(maps: AttentionMaps) -> AttentionMaps:
+    """See `AttentionMaps.to_words`."""
+    merged = {stack: tuple(word_groups(axis) for axis in pair) for stack, pair in maps.axes.items()}
+    patterns = {}
+    for site, pattern in maps.patterns.items():
+        rows, columns = (spread(owner) for owner, _ in merged[site.stack])  # each [position, word]
+        to_word = pattern.double() @ columns
+        from_word = (rows / rows.sum(0)).T @ to_word
+        patterns[site] = from_word.float()
+    axes = {stack: (queries[1], keys[1]) for stack, (queries, keys) in merged.items()}
+    return replace(maps, patterns=patterns, axes=axes, by_words=True, norms={})
+
+
+def leave_out_special(maps: AttentionMaps) -> AttentionMaps:
+    """See `AttentionMaps.drop_special`."""
+    kept = {
+        stack: [[i for i, special in enumerate(axis.special) if not special] for axis in pair]
+        for stack, pair in maps.axes.items()
+    }
+    if not all(places for pair in kept.values() for places in pair):
+        raise InputError("Every token is a special token: nothing is left without them.", "Keep them.")
+    axes = {
+        stack: (queries.at(kept[stack][0]), keys.at(kept[stack][1]))
+        for stack, (queries, keys) in maps.axes.items()
+    }
+    patterns = {
+        site: pattern[:, kept[site.stack][0]][:, :, kept[site.stack][1]]
+        for site, pattern in maps.patterns.items()
+    }
+    norms = {site: lengths[:, kept[site.stack][1]] for site, lengths in maps.norms.items()}
+    return replace(maps, patterns=patterns, axes=axes, specials=False, norms=norms)
+
+
+def weigh_by_norms(maps: AttentionMaps) -> AttentionMaps:
+    """See `AttentionMaps.to_norms`."""
+    if not maps.norms:
+        raise InputError(
+            f"The norms of {maps.model} cannot be told: its attention does not show the values that it "
+            "reads, or words were merged before.",
+            "Look at the weights, or ask for norms before words.",
+        )
+    patterns = {site: pattern * maps.norms[site][:, None] for site, pattern in maps.patterns.items()}
+    return replace(maps, patterns=patterns, norms={}, measure="norms")
+
+
+# ---- Attention weights as one long table
+
+
+def long_table(
+    patterns: Mapping[Site, Tensor],
+    numbers: Mapping[Site, Sequence[int]],
+    axes: Mapping[str, tuple[Axis, Axis]],
+) -> pd.DataFrame:
+    """Write one row for every weight.
+
+    Args:
+        patterns: for each site its weights [head, query, key].
+        numbers: for each site the numbers of its heads.
+        axes: for each stack what its queries and keys are.
+
+    Returns:
+        Columns ``stack,layer,head,query,key,query_token,key_token,weight``, in model order.
+    """
+    columns: dict[str, list[np.ndarray]] = {}
+    for site, pattern in patterns.items():
+        queries, keys = (np.array(axis.tokens, dtype=object) for axis in axes[site.stack])
+        head, query, key = (index.ravel() for index in np.indices(pattern.shape))
+        values = {
+            "stack": np.full(head.shape, site.stack, dtype=object),
+            "layer": np.full(head.shape, site.layer),
+            "head": np.array(numbers[site])[head],
+            "query": query,
+            "key": key,
+            "query_token": queries[query],
+            "key_token": keys[key],
+            "weight": pattern.numpy().ravel(),
+        }
+        for name, column in values.items():
+            columns.setdefault(name, []).append(column)
+    return pd.DataFrame({name: np.concatenate(parts) for name, parts in columns.items()})
+
+
+# ---- Runs a model once and keeps the patterns of the heads that are wanted, no others
+
+
+MAX_BYTES = 4 * 2**30  # more than this is refused before the model runs
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What was kept of one input.
+
+    Args:
+        patterns: for each site with a wanted head the weights [head, query, key], float32 on the CPU.
+        numbers: for each of them the numbers of the heads that the first axis stands for.
+        norms: for each of them |f(x)| [head, key], see `headlens.model.weights`; empty where any site does not show
+            its values or has no W_O.
+    """
+
+    patterns: dict[Site, Tensor]
+    numbers: dict[Site, tuple[int, ...]]
+    norms: dict[Site, Tensor] = field(default_factory=dict)
+
+
+def capture(lens: Lens, reading: Reading, heads: Sequence[Head]) -> Captured:
+    """Run one input and keep some heads' weights, whole.
+
+    Args:
+        lens: the model.
+        reading: the input.
+        heads: which heads.
+
+    Returns:
+        Their weights, and how long what each key hands over is.
+
+    Raises:
+        InputError: they would take more than `MAX_BYTES`.
+        ModelError: some weight is not a number.
+    """
+    chosen = set(heads)
+    wanted = {site: tuple(h.head for h in site.heads if h in chosen) for site in lens.anatomy.sites}
+    wanted = {site: numbers for site, numbers in wanted.items() if numbers}
+    _check_size(reading, wanted)
+    outputs = {part.site: part.projections.output for part in lens.anatomy.parts}
+    parts: dict[Site, list[Tensor]] = {site: [] for site in wanted}
+    norms: dict[Site, Tensor] = {}
+
+    def keep(site: Site, block: Block) -> None:
+        check_numbers(site, block.pattern)
+        numbers = list(wanted[site])
+        weights = block.pattern[0, numbers].float().cpu()  # [head, start:stop, keys in sight]
+        parts[site].append(torch.nn.functional.pad(weights, (0, block.n_keys - weights.shape[-1])))
+        if block.stop == block.n_queries and block.values is not None and outputs[site]:
+            output = lens.model.get_submodule(outputs[site])
+            norms[site] = handed_over(output, block.values[0], site.n_heads)[numbers].cpu()
+            bad = ~torch.isfinite(norms[site]).all(-1)
+            if bool(bad.any()):
+                raise not_numbers(Head(site.stack, site.layer, numbers[int(bad.int().argmax())]), "values")
+
+    with torch.no_grad(), lens.observe(keep, list(wanted)):
+        lens.run(reading.inputs)
+    patterns = {site: torch.cat(blocks, dim=1) for site, blocks in parts.items() if blocks}
+    return Captured(
+        patterns,
+        {site: wanted[site] for site in patterns},
+        norms if norms.keys() == patterns.keys() else {},
+    )
+
+
+def _check_size(reading: Reading, wanted: Mapping[Site, Sequence[int]]) -> None:
+    n_heads, size = 0, 0
+    for site, numbers in wanted.items():
+        queries, keys = reading.axes(site.stack)
+        n_heads += len(numbers)
+        size += 4 * len(numbers) * len(queries) * len(keys)
+    if size > MAX_BYTES:
+        raise InputError(
+            f"The weights of {n_heads} heads for {len(reading.source)} tokens take {size / 2**30:.1f} GiB, "
+            f"more than the {MAX_BYTES / 2**30:g} GiB that are kept at once.",
+            "Choose fewer heads with --heads, or give a shorter text.",
+        )
+
+
+# ---- From a text to the attention of all heads on it
+
+
+def attention_maps(
+    lens: Lens,
+    text: str,
+    pair: str | None = None,
+    target: str | None = None,
+    *,
+    heads: Heads | None = None,
+    max_length: int | None = None,
+) -> AttentionMaps:
+    """Compute the attention of one input.
+
+    What is no character (half of a surrogate pair) becomes U+FFFD, with a warning.
+
+    Args:
+        lens: the model and its tokenizer.
+        text: what the model reads.
+        pair: a second text, for models that read two.
+        target: what an encoder-decoder model writes (teacher forcing).
+        heads: keep only these; all by default.
+        max_length: refuse inputs of more tokens; by default what the model takes.
+
+    Returns:
+        The maps.
+
+    Raises:
+        InputError: the text is empty or too long, a target is missing or too much, there is no tokenizer,
+            or the maps would not fit into memory.
+        SelectorError: a head does not exist.
+    """
+    chosen = lens.anatomy.heads if heads is None else lens.anatomy.select(heads)
+    text, (pair, target) = mended(text, pair, target)
+    reading = read(lens, text, pair, target, max_length)
+    read_as = text + (f" | {pair}" if pair else "") + (f" \u2192 {target}" if target else "")
+    return replace(maps_of(lens, reading, chosen), text=read_as)
+
+
+def maps_of(lens: Lens, reading: Reading, heads: Sequence[Head]) -> AttentionMaps:
+    """Compute the attention of one input that is read already.
+
+    Args:
+        lens: the model.
+        reading: the input.
+        heads: which heads.
+
+    Returns:
+        The maps.
+
+    Raises:
+        InputError: the maps would not fit into memory.
+    """
+    found = capture(lens, reading, heads)
+    axes = {site.stack: reading.axes(site.stack) for site in found.patterns}
+    return AttentionMaps(
+        title_of(lens), lens.anatomy.sites, found.patterns, found.numbers, axes, norms=found.norms
+    )
+
+
+def title_of(lens: Lens) -> str:
+    """Name a model in titles: what it was loaded from, else its class."""
+    if lens.source is None:
+        return type(lens.model).__name__
+    return Path(lens.source.name).name if Path(lens.source.name).exists() else lens.source.name

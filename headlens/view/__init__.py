@@ -1,0 +1,1 @@
+"""The attention of single inputs, as data."""
