@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from finishedruns import ablate_run, classify_run
-from headlens import examples, runs
+from headlens import examples
 from headlens.ablation.measure import Units
-from headlens.ablation.tagged import tagged_heads
 from headlens.errors import HeadlensError, RunError
 from headlens.experiment.published import read_published
-from headlens.finished import read_finished
-from headlens.report.marks import read_marks
 from headlens.report.page.write import report_page
+from headlens.runs import record as runs
+from headlens.runs.read import read_finished, read_marks, tagged_heads
 from headlens.util.files import CHANGED, SCORES, load_record, read_checked, read_csv, remove, seal, unseal
 
 VALUES = np.arange(6.0).reshape(3, 2)

@@ -8,8 +8,8 @@ import time
 import pytest
 
 import headlens
-from headlens import runs
 from headlens.ablation.sweep import sweep
+from headlens.runs import record as runs
 from headlens.util.files import locked
 from toytext import store_bert, toy_pairs, write_pairs
 

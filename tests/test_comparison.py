@@ -6,7 +6,7 @@ import pytest
 
 import madeup
 from headlens.errors import RunError
-from headlens.finished import read_finished
+from headlens.runs.read import read_finished
 from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare, kappa
 
 

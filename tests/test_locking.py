@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from finishedruns import classify_run
 from headlens.cli import main
 from headlens.errors import RunError
-from headlens.finished import read_finished
 from headlens.prune.prune import STAGE, check_place
+from headlens.runs.read import read_finished
 from headlens.util.files import HOLDER, LOCK, PART, locked
 
 HOLD = """

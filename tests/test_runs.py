@@ -15,10 +15,10 @@ import transformers
 
 import headlens
 from families import build
-from headlens import runs
 from headlens.errors import RunError
 from headlens.lens import Lens
 from headlens.model.load import Source
+from headlens.runs import record as runs
 from headlens.util.files import HOLDER, LOCK
 
 

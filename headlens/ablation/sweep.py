@@ -27,7 +27,6 @@ from headlens.ablation.result import (
     same_input,
     tabulate,
 )
-from headlens.ablation.tagged import tagged_heads
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.metrics import Array
 from headlens.benchmarks.registry import Benchmark, open_benchmark, sample_benchmark
@@ -35,6 +34,7 @@ from headlens.engine.local import Engine
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens
+from headlens.runs.read import tagged_heads
 from headlens.util.files import GATES, locked
 from headlens.util.statistics import RESAMPLES, draws
 

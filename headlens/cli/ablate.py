@@ -107,10 +107,11 @@ def command(
     gates, best_of_layers.csv for only. An interrupted run goes on where it stopped when the same command is
     typed again.
     """
-    from headlens import examples, runs
+    from headlens import examples
     from headlens.ablation.sweep import open_for, run_sweep
-    from headlens.report.marks import read_marks
     from headlens.report.page.write import write_report
+    from headlens.runs import record as runs
+    from headlens.runs.read import read_marks
 
     clock = runs.Clock.start()
     plan = _plan(said, out, options)

@@ -145,11 +145,12 @@ def command(
     tags of each head), figures/, report.html (all of it to read, with examples) and run.json (everything
     needed to do it again).
     """
-    from headlens import examples, runs
+    from headlens import examples
     from headlens.corpus.read import read_corpus
     from headlens.report.page.write import write_report
     from headlens.report.tag_map import tags_by_head
     from headlens.report.viewer_data import Marks
+    from headlens.runs import record as runs
     from headlens.scoring.classify import Reading, Settings, Sources, classify
 
     clock = runs.Clock.start()
@@ -194,8 +195,9 @@ def command(
 
 def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
     """Write the tables, the figures and the record of a run."""
-    from headlens import examples, runs
+    from headlens import examples
     from headlens.report.classify import save_figures
+    from headlens.runs import record as runs
     from headlens.util import files as tables
 
     tables.write_csv(found.scores, out / "scores.csv", tables.SCORES)

@@ -49,8 +49,8 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     With --out, writes compare_heads.csv, compare_tags.csv, compare_scores.csv, figures/changes, run.json and
     report.html.
     """
-    from headlens.finished import read_finished
-    from headlens.runs import prepare
+    from headlens.runs.read import read_finished
+    from headlens.runs.record import prepare
     from headlens.scoring.compare import compare
 
     if out is not None:
@@ -76,8 +76,8 @@ def save(comparison: Comparison, out: Path) -> None:
     from headlens.report.changes import changes_figure
     from headlens.report.figures import save_drawn
     from headlens.report.page.write import write_report
-    from headlens.runs import record_without_model
-    from headlens.runs import save as save_run
+    from headlens.runs.record import record_without_model
+    from headlens.runs.record import save as save_run
     from headlens.scoring import compare as tables
     from headlens.util.files import write_csv
 

@@ -64,8 +64,8 @@ def command(
         raise click.UsageError("A pruned model is saved from one device: leave --device-map out.")
     if (run is None) != (keep is None):
         raise click.UsageError("--from RUN and --keep SHARE go together, such as --from RUN --keep 0.75.")
-    from headlens import runs
     from headlens.prune.prune import check_place, prune
+    from headlens.runs import record as runs
 
     clock = runs.Clock.start()
     check_place(out)  # before the model is loaded: that takes a while

@@ -47,11 +47,11 @@ def command(
     beside what was measured: published.csv, and report.html with all runs (or what [report] says). What is
     finished is not run again.
     """
-    from headlens import runs
     from headlens.experiment.cells import plain_name, steps
     from headlens.experiment.file import on_models, read_experiment
     from headlens.experiment.published import as_published
     from headlens.experiment.running import conclude, run
+    from headlens.runs import record as runs
 
     experiment = read_experiment(file)
     if models:

@@ -71,9 +71,9 @@ def command(
     clusters.csv (every head: cluster, place in a plane, nearest head), figures/, report.html and run.json.
     Of encoder-decoder models the encoder's heads are compared.
     """
-    from headlens import runs
     from headlens.corpus.read import read_corpus
     from headlens.report.page.write import write_report
+    from headlens.runs import record as runs
     from headlens.scoring.passes import Reading
     from headlens.similar.similar import Options, similar
 
@@ -102,8 +102,8 @@ def command(
 
 def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
     """Write the tables, the figures and the record of a run."""
-    from headlens import runs
     from headlens.report.similar import save_figures
+    from headlens.runs import record as runs
     from headlens.similar.similar import CLUSTERS, DISTANCES
     from headlens.util import files as tables
 

@@ -91,7 +91,7 @@ def command(
     if text == "-":
         text = _typed()
     lens = options.load(model)
-    from headlens.report.marks import read_marks
+    from headlens.runs.read import read_marks
     from headlens.view.maps import attention_maps
 
     with spoken_warnings():

@@ -14,12 +14,12 @@ import click
 import pandas as pd
 
 import headlens
-from headlens import runs
 from headlens.corpus.hub import is_hub, parse
 from headlens.experiment.cells import Step, cells, steps
 from headlens.experiment.file import Experiment
 from headlens.experiment.published import COLUMNS
 from headlens.experiment.sections import command_of, options_of
+from headlens.runs import record as runs
 from headlens.util.files import (
     file_sha256,
     is_directory,

@@ -18,7 +18,7 @@ from headlens.model.anatomy import Anatomy, Part
 from headlens.model.heads import Head, Site, number_ranges
 from headlens.model.lens import Lens
 from headlens.model.weights import Layout, input_axis
-from headlens.report.marks import read_marks
+from headlens.runs.read import read_marks
 
 
 @dataclass(frozen=True, slots=True)

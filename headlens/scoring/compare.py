@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from headlens.errors import RunError
-from headlens.finished import Finished
+from headlens.runs.read import Finished
 
 HEADS = ["stack", "layer", "head", "first", "second", "gained", "lost"]
 BY_TAG = ["tag", "first", "second", "both", "gained", "lost", "kappa"]

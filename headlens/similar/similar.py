@@ -170,7 +170,7 @@ def read_tags(lens: Lens, run: str | Path | None) -> dict[Head, tuple[str, ...]]
     Raises:
         RunError: it holds no tags, or those of another model.
     """
-    from headlens.report.marks import read_marks
+    from headlens.runs.read import read_marks
 
     if run is None:
         return None

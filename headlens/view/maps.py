@@ -192,7 +192,7 @@ class AttentionMaps:
 
         Args:
             path: where to write it; nowhere by default.
-            marks: tags and importance of heads, from `headlens.report.marks.read_marks`.
+            marks: tags and importance of heads, from `headlens.runs.read.read_marks`.
             **start: what is shown first: ``heads="2.8,3.1"`` (a selector, or heads), ``unit="words"``,
                 ``special=False``, ``lens="norms"``, ``sort="entropy"``, ``shape="heatmap"``, ``pin="q3"``.
 

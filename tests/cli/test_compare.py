@@ -6,8 +6,8 @@ from matplotlib.colors import to_hex
 
 import madeup
 from headlens.cli import COMMANDS, main
-from headlens.finished import read_finished
 from headlens.report.changes import changes_figure
+from headlens.runs.read import read_finished
 from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare
 
 FIRST = {("encoder", 0, 0): ["delimiter"], ("encoder", 0, 1): ["syntactic", "delimiter"]}

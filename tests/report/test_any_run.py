@@ -15,10 +15,9 @@ import finishedruns
 from headlens.ablation.measure import Units
 from headlens.errors import HeadlensError, RunError
 from headlens.experiment.published import TAKES, read_published
-from headlens.finished import read_finished
 from headlens.model.heads import Head
-from headlens.report.marks import read_marks
 from headlens.report.page.write import report_page
+from headlens.runs.read import read_finished, read_marks
 from headlens.scoring.compare import compare
 from headlens.util.files import CONTROLS
 

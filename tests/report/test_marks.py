@@ -10,7 +10,7 @@ from headlens.cli import main
 from headlens.cli.options import ModelOptions
 from headlens.errors import RunError
 from headlens.model.heads import Head
-from headlens.report.marks import read_marks
+from headlens.runs.read import read_marks
 from headlens.util.files import IMPORTANCE, write_csv
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(3)]

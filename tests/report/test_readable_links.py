@@ -11,13 +11,13 @@ import pytest
 
 import madeup
 from headlens.ablation.importance import ranked
-from headlens.finished import read_finished
 from headlens.report.ablation import figures
 from headlens.report.best_heads import best_heads_figure
 from headlens.report.changes import changes_figure
 from headlens.report.classify import draw_all
 from headlens.report.figures import figure_bytes
 from headlens.report.offsets import offset_figure
+from headlens.runs.read import read_finished
 from headlens.scoring.compare import compare
 from pictures import pixels
 from sweeps import each, heads_of, only

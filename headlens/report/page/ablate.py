@@ -12,9 +12,9 @@ from headlens.findings import CONTROL
 from headlens.report.page.ablate_notes import notes, unmeasured
 from headlens.report.page.ablate_words import findings
 from headlens.report.page.ablation_run import Ablation, read_ablation
-from headlens.report.page.files import at
 from headlens.report.page.parts import Column, Evidence, Section, Table
 from headlens.report.page.words import Place, only_stack
+from headlens.runs.read import at
 from headlens.util.files import AGREEMENT
 
 CAPTIONS: Mapping[str, str] = {

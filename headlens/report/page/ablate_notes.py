@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headlens.ablation.result import SIGNIFICANT
 from headlens.report.page.ablation_run import Ablation
-from headlens.report.page.files import at, failed_checks
+from headlens.runs.read import at, failed_checks
 from headlens.util.formatting import counted, visible
 
 

@@ -21,8 +21,8 @@ from headlens.findings import (
 from headlens.report.ablation_words import INSTEAD
 from headlens.report.claims import among, can_go, interval, number, one_head, tested, too_few_draws
 from headlens.report.page.ablation_run import Ablation
-from headlens.report.page.files import at
 from headlens.report.page.words import Place, chip
+from headlens.runs.read import at
 from headlens.util.formatting import counted, visible
 
 Sentences = list[str | Markup]

@@ -12,7 +12,7 @@ import pandas as pd
 from headlens.ablation.result import BEST
 from headlens.errors import RunError
 from headlens.findings import primary_rows, with_losses
-from headlens.report.page.files import at, read_table
+from headlens.runs.read import at, read_table
 from headlens.util.files import ABLATION, CONTROLS, GATES, IMPORTANCE
 
 _TEXT = ("condition", "sweep", "mode", "removed", "metric", "no_significant_loss")

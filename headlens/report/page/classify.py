@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 from headlens.findings import clearest
-from headlens.finished import read_finished
 from headlens.report.page.classify_words import findings, notes, unmeasured
 from headlens.report.page.parts import Column, Evidence, Section, Table
 from headlens.report.page.words import Place, only_stack
 from headlens.report.pages import head_names
+from headlens.runs.read import read_finished
 
 CAPTIONS: Mapping[str, str] = {
     "tags": "What every head is tagged",

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from headlens.findings import clearest, unscored_stacks, was_tested
 from headlens.report.definitions import BEST_OF_SEVERAL, NO_BASELINE, TAGS, measure_words
-from headlens.report.page.files import at, failed_checks
 from headlens.report.page.words import Place, chip, level, percent, points
+from headlens.runs.read import at, failed_checks
 from headlens.util.formatting import counted, visible
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from headlens.report.page.files import at, read_table
 from headlens.report.page.parts import Column, Evidence, Section, Table
 from headlens.report.page.words import Place, chip, only_stack
 from headlens.report.pages import head_names
+from headlens.runs.read import at, read_table
 from headlens.scoring.compare import ALL, BY_MEASURE, BY_TAG, HEADS
 from headlens.util.formatting import counted, visible
 

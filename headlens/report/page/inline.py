@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 from markupsafe import Markup, escape
 
 from headlens.errors import RunError
-from headlens.report.page.files import AGAIN
 from headlens.report.page.words import Place
+from headlens.runs.read import AGAIN
 from headlens.util.files import open_regular
 
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"

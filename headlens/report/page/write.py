@@ -15,13 +15,13 @@ from headlens.errors import RunError
 from headlens.examples import FILE as EXAMPLES
 from headlens.report import bundle
 from headlens.report.definitions import COLUMNS, tag_definition
-from headlens.report.page.files import AGAIN, File, read_json, read_run
 from headlens.report.page.inline import inline_svg
 from headlens.report.page.kinds import KINDS
 from headlens.report.page.parts import Section
 from headlens.report.page.words import Place, term_id
 from headlens.report.tag_styles import style_of
 from headlens.report.viewer import as_json, script_hash, template
+from headlens.runs.read import AGAIN, File, read_json, read_run
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
 

@@ -1,4 +1,4 @@
-"""The record of a run, `run.json`: what was measured, with what, and by which versions."""
+"""The record of a run, `run.json`, and the directory that it describes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Run directories: how they are recorded, and how they are read back."""

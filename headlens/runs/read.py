@@ -1,0 +1,559 @@
+"""Reads runs back from their directories: records, tables, what they mark heads with."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.errors import RunError
+from headlens.model.heads import STACKS, Head, number_ranges
+from headlens.model.lens import Lens
+from headlens.report.tag_map import tags_by_head
+from headlens.report.viewer_data import Marks
+from headlens.util.files import (
+    CHANGED,
+    SCORES,
+    TAGS,
+    file_sha256,
+    from_home,
+    is_directory,
+    is_there,
+    load_json,
+    load_record,
+    open_regular,
+    read_checked,
+    read_csv,
+)
+
+FILES = ("scores.csv", "tags.csv", "run.json")
+_HEAD = ["stack", "layer", "head"]
+_TEXT = ("stack", "tag", "measure", "tags", "evidence", "tagged")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run of ``headlens classify`` found.
+
+    Args:
+        path: its directory, as the user wrote it.
+        scores: columns as in `headlens.util.files.SCORES`.
+        tags: columns as in `headlens.util.files.TAGS`; no tag is an empty text.
+        run: what `run.json` says.
+    """
+
+    path: Path
+    scores: pd.DataFrame = field(repr=False)
+    tags: pd.DataFrame = field(repr=False)
+    run: dict[str, Any] = field(repr=False)
+
+    @property
+    def model(self) -> str:
+        """The model's name, without its folders; empty if the run does not say."""
+        model = self.run.get("model")
+        return Path(str(model.get("name") or "")).name if isinstance(model, dict) else ""
+
+    @property
+    def heads(self) -> list[tuple[str, int, int]]:
+        """Stack, layer and head of every head, in model order."""
+        return list(self.tags[_HEAD].itertuples(index=False, name=None))
+
+    @property
+    def shape(self) -> str:
+        """Which layers and heads the model has, in words."""
+        parts = []
+        for stack in STACKS:
+            mine = self.tags[self.tags["stack"] == stack]
+            if len(mine):
+                layers, heads = (number_ranges(sorted(set(mine[name]))) for name in ("layer", "head"))
+                parts.append(f"{stack} layers {layers} with heads {heads}")
+        return " and ".join(parts)
+
+
+def read_finished(path: str | Path) -> Finished:
+    """Read what a run of ``headlens classify`` left.
+
+    Args:
+        path: its directory.
+
+    Returns:
+        Its tables and its record.
+
+    Raises:
+        RunError: the directory or a file is missing, broken, or of another command.
+    """
+    path = Path(path)
+    if not is_directory(path):
+        raise RunError(f"There is no run directory {path}.", _classify_remedy(path))
+    run = _record(path)
+    if run.get("command") != "classify":
+        raise RunError(
+            f"Expected a run of headlens classify; {path} holds one of headlens {run.get('command', '?')}.",
+            "Give the --out of a headlens classify.",
+        )
+    scores, tags = _table(path, "scores.csv", SCORES), _table(path, "tags.csv", TAGS)
+    for name, frame, key in (("scores.csv", scores, [*_HEAD, "tag", "measure"]), ("tags.csv", tags, _HEAD)):
+        if frame.empty or frame.duplicated(key).any():
+            what = "holds no heads" if frame.empty else "has several rows for the same head"
+            raise RunError(f"{path / name} {what}.", _classify_remedy(path))
+    if not _whole(scores, tags):
+        raise RunError(
+            f"{path / 'scores.csv'} is not whole: it lacks rows of some heads.", _classify_remedy(path)
+        )
+    return Finished(path, scores, tags, run)
+
+
+def _whole(scores: pd.DataFrame, tags: pd.DataFrame) -> bool:
+    """Whether every tag that tags.csv names has rows, and every measure one for each head of its stacks."""
+    named = {tag for cell in tags["tags"] for tag in str(cell).split(";") if tag}
+    per_stack = tags.groupby("stack").size()
+    counts = scores.groupby(["stack", "tag", "measure"]).size()
+    expected = per_stack.reindex(counts.index.get_level_values("stack"))
+    return named <= set(scores["tag"]) and bool((counts.to_numpy() == expected.to_numpy()).all())
+
+
+def _record(path: Path) -> dict[str, Any]:
+    for name in FILES:
+        if not is_there(path / name):
+            raise RunError(
+                f"Expected scores.csv, tags.csv and run.json in {path}; there is no {name}.",
+                _classify_remedy(path),
+            )
+    try:
+        run = load_record(path / "run.json")
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path / 'run.json'} cannot be read: {error}.", _classify_remedy(path)) from error
+    return run if isinstance(run, dict) else {}
+
+
+def _table(path: Path, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    file = path / name
+    try:
+        frame = read_csv(file, columns, [name for name in _TEXT if name in columns])
+    except LookupError as error:
+        raise RunError(f"{file} has no column {error.args[0]}.", _classify_remedy(path)) from error
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise RunError(f"{file} cannot be read: {error}.", _classify_remedy(path)) from error
+    if "tagged" not in columns:
+        return frame
+    if not frame["tagged"].isin(("True", "False")).all():
+        raise RunError(f"{file} has rows whose tagged is neither True nor False.", _classify_remedy(path))
+    return frame.assign(tagged=frame["tagged"] == "True")
+
+
+def _classify_remedy(path: Path) -> str:
+    return f"Type: headlens classify MODEL --out {shlex.quote(str(path))}"
+
+
+# ---- What finished runs say about heads: tags from classify, importance from ablate
+
+
+HEAD = ("stack", "layer", "head")
+
+
+def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Marks:
+    """Read the tags and the importance of a model's heads from run directories.
+
+    It misleads where it is given heads in place of a lens: many models have the same layers and heads, so a
+    run of another one is then not noticed.
+
+    Args:
+        runs: directories of ``headlens classify`` (tags.csv) or ``headlens ablate`` (importance.csv); where
+            several say the same, the last one counts.
+        model: the model, so that runs of another one are refused; or all of its heads.
+
+    Returns:
+        What they say. Of several methods of importance it is the first in the file.
+
+    Raises:
+        RunError: a directory holds neither table, one cannot be read, or is about another model.
+    """
+    heads = model.anatomy.heads if isinstance(model, Lens) else model
+    same = SameModel(model) if isinstance(model, Lens) else None
+    tags, importance, method = None, None, ""
+    for run in map(Path, runs):
+        found = {name: run / name for name in ("tags.csv", "importance.csv") if is_there(run / name)}
+        if not found:
+            raise RunError(
+                f"Expected the --out of a headlens classify or ablate; {run} has no tags.csv and no "
+                "importance.csv.",
+                f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
+            )
+        if "tags.csv" in found:
+            table = read_table(found["tags.csv"], [*HEAD, "tags"], ("stack", "tags"))
+            tags = tags_by_head(table)
+            _check(run, tags, heads, whole=True)
+        if "importance.csv" in found:
+            columns = [*HEAD, "method", "importance"]
+            table = read_table(found["importance.csv"], columns, ("stack", "method"))
+            method = str(table["method"].iloc[0]) if len(table) else ""
+            rows = table[table["method"] == method]
+            values = [rows[name] for name in (*HEAD, "importance")]
+            importance = {Head(str(s), int(x), int(h)): float(v) for s, x, h, v in zip(*values, strict=True)}
+            _check(run, importance, heads)
+        if same is not None:
+            same.check(run)
+    return Marks(tags, importance or None, method)
+
+
+def _check(run: Path, found: Mapping[Head, Any], heads: Sequence[Head], whole: bool = False) -> None:
+    """Refuse a run of another model: with heads that this one has not, or, of tags, without all it has."""
+    strange, absent = set(found) - set(heads), set(heads) - set(found)
+    if strange or (whole and absent):
+        head, lacking = (min(strange), "this model") if strange else (min(absent), "it")
+        raise RunError(
+            f"{run} is about another model: {lacking} has no head {head}.", "Give a run of the same model."
+        )
+
+
+# ---- Whether a finished run is about the model at hand: shapes alone do not tell, since models share them
+
+
+class SameModel:
+    """Holds runs against one model; its weight files are hashed once, and only if a run has hashes.
+
+    Args:
+        lens: the model.
+    """
+
+    def __init__(self, lens: Lens) -> None:
+        self._lens = lens
+        self._found: Mapping[str, str] | None = None
+
+    def check(self, run: Path) -> None:
+        """Refuse a run of another model, and warn where it cannot be told.
+
+        Where both have hashes of weight files, these decide; else the names and revisions do. It misleads
+        where a checkpoint without such files was changed in its place: its name is still the same.
+
+        Args:
+            run: directory of a run.
+
+        Raises:
+            RunError: the run is about another model, or its run.json cannot be read.
+        """
+        file = run / "run.json"
+        told = read_json(file) if is_there(file) else {}
+        told = told if isinstance(told, Mapping) else {}
+        theirs = at(told, "model", default={})
+        name = str(at(theirs, "name", default=""))
+        if not name:
+            warnings.warn(
+                f"{run} does not say which model it is about: be sure it is this one.", stacklevel=3
+            )
+        elif self._lens.source is None:
+            kind = f" (a {kind})" if (kind := at(theirs, "architecture")) else ""
+            warnings.warn(
+                f"{run} is about {name}{kind}; whether that is the model at hand cannot be told, since this "
+                "one was not loaded from a place.",
+                stacklevel=3,
+            )
+        elif (hashes := at(theirs, "weights_sha256", default={})) and self._lens.source.files:
+            if hashes != self._hashes:
+                raise self._another(run, at(told, "command"), name, "with other weights than")
+        elif not _same_place(name, self._lens.source.name) or self._other_revision(theirs):
+            raise self._another(run, at(told, "command"), name, "not with")
+
+    @property
+    def _hashes(self) -> Mapping[str, str]:
+        if self._found is None:
+            self._found = self._lens.source.sha256() if self._lens.source else {}
+        return self._found
+
+    def _other_revision(self, theirs: Mapping[str, Any]) -> bool:
+        source = self._lens.source
+        mine, its = source.options.get("revision") if source else None, at(theirs, "revision")
+        return mine is not None and its is not None and mine != its
+
+    def _another(self, run: Path, command: Any, name: str, how: str) -> RunError:
+        mine = self._lens.source.name if self._lens.source else ""
+        wanted = f"headlens {command if command == 'ablate' else 'classify'} {shlex.quote(mine)} --out DIR"
+        return RunError(
+            f"{run} is about another model: it was made with {name}, {how} {mine} as it is now.",
+            f"Type first: {wanted}, and give that run.",
+        )
+
+
+def _same_place(one: str, other: str) -> bool:
+    paths = [from_home(name) for name in (one, other)]
+    return one == other or (
+        all(is_there(path) or is_directory(path) for path in paths) and paths[0].samefile(paths[1])
+    )
+
+
+# ---- Reading what a finished run left, and carrying its files inside a page
+
+
+AGAIN = "Make the run again."
+_COLUMN_KINDS = (Mapping, str, int | float, list | tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that a page carries, to be saved from it as it is on disk.
+
+    Args:
+        name: of the file.
+        content: its bytes.
+    """
+
+    name: str
+    content: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> File:
+        """Read it.
+
+        Args:
+            path: where it is.
+
+        Returns:
+            The file.
+
+        Raises:
+            RunError: it cannot be read.
+        """
+        try:
+            with open_regular(path) as file:
+                return cls(path.name, file.read())
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror}.", AGAIN) from error
+
+    @property
+    def size(self) -> str:
+        """Its size for readers."""
+        count = len(self.content)
+        return f"{count / 1000:,.0f} kB" if count >= 1000 else f"{count} bytes"
+
+    @property
+    def coded(self) -> str:
+        """Its bytes as base64 of a zlib stream, which browsers can open."""
+        return base64.b64encode(zlib.compress(self.content, 9)).decode()
+
+
+def read_run(path: Path, known: Sequence[str]) -> dict[str, Any]:
+    """Read the run.json of a run directory.
+
+    Args:
+        path: the directory.
+        known: commands whose runs are wanted.
+
+    Returns:
+        What it says.
+
+    Raises:
+        RunError: it is not there, broken, or of another command.
+    """
+    wanted = f"a finished run of headlens {', '.join(known[:-1])} or {known[-1]}"
+    if not is_directory(path):
+        raise RunError(
+            f"Expected the directory of {wanted}; there is no directory {path}.", _run_remedy(known)
+        )
+    if not is_there(path / "run.json"):
+        inside = sorted(str(file.parent) for file in path.glob("*/run.json"))
+        remedy = f"Give the runs inside it: {shlex.join(inside)}" if inside else _run_remedy(known)
+        raise RunError(f"Expected {wanted}; {path} has no run.json.", remedy)
+    run = _loaded(path / "run.json", load_record)
+    command = run.get("command") if isinstance(run, dict) else None
+    if command not in known:
+        raise RunError(
+            f"Expected {wanted}; {path} holds one of headlens {command or '?'}.", _run_remedy(known)
+        )
+    return dict(run)
+
+
+def read_json(file: Path) -> Any:
+    """Read a JSON file of a run.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        What it says.
+
+    Raises:
+        RunError: it cannot be read.
+    """
+    return _loaded(file, load_json)
+
+
+def _loaded(file: Path, load: Callable[[Path], Any]) -> Any:
+    try:
+        return load(file)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
+
+
+def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.DataFrame:
+    """Read a table of a run.
+
+    Args:
+        file: where it is.
+        columns: that it must have.
+        text: those of them that hold text; the others hold numbers.
+
+    Returns:
+        The table, these columns alone; empty texts are empty, empty numbers NaN.
+
+    Raises:
+        RunError: it is not there, broken, or lacks a column.
+    """
+    if not is_there(file):
+        raise RunError(f"Expected {file.name} in {file.parent}; it is not there.", AGAIN)
+    try:
+        return read_csv(file, columns, text)
+    except LookupError as error:
+        raise RunError(f"{file} has no column {error.args[0]}.", AGAIN) from error
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
+
+
+def failed_checks(run: Mapping[str, Any]) -> list[str]:
+    """Say which of the checks that were made before a run failed, and what that means.
+
+    Args:
+        run: its run.json.
+
+    Returns:
+        A sentence or two for each.
+    """
+    checks = at(run, "checks")
+    return [
+        f"The check {name} failed: {at(facts, 'said')}. {at(facts, 'meaning')}"
+        for name, facts in (checks.items() if isinstance(checks, Mapping) else ())
+        if at(facts, "passed") is False
+    ]
+
+
+def at(run: Mapping[str, Any], *path: str, default: Any = None) -> Any:
+    """Look something up in a run.json, which may say nothing about it.
+
+    Args:
+        run: what it says.
+        path: names, from the outside in.
+        default: what is found where it says nothing; what it says must be of the same kind, a list or tuple,
+            a number, text, ... None takes any.
+
+    Returns:
+        What it says there.
+
+    Raises:
+        RunError: it says something of another kind.
+    """
+    found: Any = run
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    if found is None or default is None:
+        return default if found is None else found
+    kind = next(kind for kind in _COLUMN_KINDS if isinstance(default, kind))
+    number = (
+        isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 2**63
+    )  # NaN is none
+    if not isinstance(found, kind) or (kind == int | float and not number):
+        raise RunError(f"run.json has {'.'.join(path)} = {found!r}, which headlens never writes.", AGAIN)
+    return found
+
+
+def _run_remedy(known: Sequence[str]) -> str:
+    return f"Give what you gave a headlens {', '.join(known[:-1])} or {known[-1]} as --out."
+
+
+# ---- The heads of each tag, as a finished run of `classify` found them
+
+
+_TAGGED_KINDS: dict[str, type] = {"stack": str, "layer": int, "head": int, "tags": str, "evidence": str}
+
+
+def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
+    """Read which heads carry which tags.
+
+    Args:
+        lens: the model that is to be ablated; it must be the one that was classified.
+        run: run directory of `classify`.
+
+    Returns:
+        Heads of each tag that any head carries, tags in the order of the alphabet.
+
+    Raises:
+        RunError: the directory holds no such run, or that of another model, or no head has a tag.
+    """
+    table = _read(run)
+    _same_model(lens, run)
+    known = set(lens.anatomy.heads)
+    found: dict[str, list[Head]] = {}
+    for row in table.itertuples():
+        head = Head(str(row.stack), int(row.layer), int(row.head))  # type: ignore[arg-type]
+        if head not in known:
+            raise RunError(
+                f"{run} has tags for head {head}, which {type(lens.model).__name__} does not have.",
+                "Name a run of the same model with --from.",
+            )
+        for tag in str(row.tags).split(";"):
+            if tag:
+                found.setdefault(tag, []).append(head)
+    if not found:
+        raise RunError(f"No head has a tag in {run}.", "Classify on a larger corpus, and name that run.")
+    return {tag: tuple(found[tag]) for tag in sorted(found)}
+
+
+def tags_sha256(run: Path) -> str:
+    """Hash what says which heads carry which tags.
+
+    Args:
+        run: run directory of `classify`.
+
+    Returns:
+        Hex digest of its tags.csv.
+
+    Raises:
+        RunError: there is none, or it cannot be read.
+    """
+    try:
+        return file_sha256([run / "tags.csv"])
+    except OSError as error:
+        raise _unreadable(run, error) from error
+
+
+def _unreadable(run: Path, error: Exception) -> RunError:
+    why = CHANGED if str(error) == CHANGED else type(error).__name__
+    return RunError(
+        f"Expected a finished run of headlens classify in {run}, but {run / 'tags.csv'} cannot be read "
+        f"({why}).",
+        "Name the directory that headlens classify wrote, with --from.",
+    )
+
+
+def _read(run: Path) -> pd.DataFrame:
+    path = run / "tags.csv"
+    try:
+        table = pd.read_csv(read_checked(path), keep_default_na=False, dtype=_TAGGED_KINDS)
+    except (OSError, ValueError, OverflowError) as error:
+        raise _unreadable(run, error) from error
+    if list(table.columns) != TAGS:
+        raise RunError(
+            f"{path}: expected the columns {', '.join(TAGS)}, found {', '.join(map(str, table.columns))}.",
+            "Name the directory that headlens classify wrote, with --from.",
+        )
+    return table
+
+
+def _same_model(lens: Lens, run: Path) -> None:
+    """Refuse tags of other weights, where both sides know theirs."""
+    try:
+        model = load_json(run / "run.json")["model"]
+        there = model["weights_sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    here = lens.source.sha256() if lens.source else {}
+    if there and here and there != here:
+        raise RunError(
+            f"{run} is about other weights ({model.get('name')}).",
+            "Name a run of the same model with --from.",
+        )
