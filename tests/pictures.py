@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from headlens.report.figures import figure_bytes
-from headlens.report.fonts import drawing
+from headlens.report.canvas import drawing, figure_bytes
 
 
 def drawn_boxes(figure):

@@ -12,7 +12,7 @@ from headlens.ablation.importance import agreement, from_each, ranked
 from headlens.ablation.result import Comparison, Sweep, against_controls, no_importance, tabulate
 from headlens.benchmarks.metrics import Ratio
 from headlens.model.heads import Head
-from headlens.report.ablation import figures
+from headlens.report.ablation_figures import figures
 
 LOSS = Ratio("loss", "loss per token (nats)", False, 0)
 ACCURACY = Ratio("accuracy", "accuracy", True, 0)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from finishedruns import ablate_run, classify_run
-from headlens import examples
 from headlens.ablation.measure import Units
 from headlens.errors import HeadlensError, RunError
 from headlens.experiment.published import read_published
+from headlens.report import viewer as examples
 from headlens.report.page.write import report_page
 from headlens.runs import record as runs
 from headlens.runs.read import read_finished, read_marks, tagged_heads

@@ -10,12 +10,12 @@ import pytest
 import families
 import headlens
 import toys
-from headlens import examples
 from headlens.benchmarks.registry import sample_benchmark
 from headlens.corpus.inputs import sentence_inputs
 from headlens.errors import InputError
 from headlens.model.heads import Head
-from headlens.report.viewer_data import Marks
+from headlens.report import viewer as examples
+from headlens.report.viewer import Marks
 from headlens.scoring.classify import read_corpus
 
 
@@ -85,7 +85,7 @@ def test_the_encoder_alone_of_an_encoder_decoder_model():
 def test_the_file_holds_the_weights_and_the_tags(tmp_path):
     lens = toys.minilm()
     made = examples.of_corpus(lens, read_corpus(None))
-    examples.save(tmp_path, made, Marks({Head("encoder", 2, 0): ("syntactic",)}))
+    examples.save_examples(tmp_path, made, Marks({Head("encoder", 2, 0): ("syntactic",)}))
     data = json.loads((tmp_path / examples.FILE).read_text())
     assert [text["title"] for text in data["texts"]] == [title for title, _ in made]
     assert next(head for head in data["heads"] if head["name"] == "2.0")["tags"] == ["syntactic"]
@@ -94,7 +94,7 @@ def test_the_file_holds_the_weights_and_the_tags(tmp_path):
     n = len(maps.tokens)
     weights = np.array(text["levels"])[codes].reshape(n, n).T  # they stand key by key
     assert np.abs(weights - maps.pattern(Head("encoder", 2, 0)).numpy()).max() < 0.003
-    examples.save(tmp_path / "none", [], Marks())
+    examples.save_examples(tmp_path / "none", [], Marks())
     assert not (tmp_path / "none").exists()
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from headlens.findings import unscored_stacks
+from headlens.report.words import unscored_stacks
 
 
 @pytest.mark.parametrize(

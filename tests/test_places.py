@@ -15,7 +15,7 @@ from headlens.ablation.measure import Units
 from headlens.cli import main
 from headlens.errors import RunError
 from headlens.prune.prune import staged
-from headlens.report.figures import InchFigure, save_drawn
+from headlens.report.canvas import InchFigure, save_drawn
 from headlens.runs import record as runs
 from headlens.util.files import HOLDER, file_name, inner_folder, write_bytes, write_text
 from toytext import store_bert, toy_pairs, write_pairs

@@ -10,8 +10,7 @@ import numpy as np
 from PIL import Image
 
 from browser import open_page
-from headlens.report.viewer import viewer_page
-from headlens.report.viewer_data import viewer_data
+from headlens.report.viewer import viewer_data, viewer_page
 
 TEXT = "Reinterpretings bewilder the uncountably many grumblers."
 SETTLING = 400  # milliseconds after which the address says what is shown

@@ -107,8 +107,8 @@ def command(
     gates, best_of_layers.csv for only. An interrupted run goes on where it stopped when the same command is
     typed again.
     """
-    from headlens import examples
     from headlens.ablation.sweep import open_for, run_sweep
+    from headlens.report import viewer as examples
     from headlens.report.page.write import write_report
     from headlens.runs import record as runs
     from headlens.runs.read import read_marks
@@ -133,7 +133,7 @@ def command(
     tables = [name for name in files if name.endswith(".csv")]
     runs.save(out, runs.record("ablate", lens, typed, facts, clock), tables)
     say(summary(result))  # before the report: what was found is said whatever becomes of the page
-    examples.save(
+    examples.save_examples(
         out, examples.attempt(examples.of_benchmark, lens, opened), read_marks([out], lens.anatomy.heads)
     )
     write_report([out], out / "report.html")
@@ -180,9 +180,9 @@ def _share(text: str) -> float:
 
 def _write(result: Sweep, out: Path) -> list[str]:
     from headlens.ablation.result import BEST, best_of_layers
-    from headlens.report.ablation import figures
-    from headlens.report.figures import save_drawn
-    from headlens.report.page.ablation_run import OPTIONAL
+    from headlens.report.ablation_figures import figures
+    from headlens.report.canvas import save_drawn
+    from headlens.report.page.ablate import OPTIONAL
     from headlens.util.files import ABLATION, CONTROLS, GATES, IMPORTANCE, remove, write_csv
 
     tables = [("ablation.csv", result.table, ABLATION), ("importance.csv", result.importance, IMPORTANCE)]

@@ -145,11 +145,11 @@ def command(
     tags of each head), figures/, report.html (all of it to read, with examples) and run.json (everything
     needed to do it again).
     """
-    from headlens import examples
     from headlens.corpus.read import read_corpus
+    from headlens.report import viewer as examples
     from headlens.report.page.write import write_report
-    from headlens.report.tag_map import tags_by_head
-    from headlens.report.viewer_data import Marks
+    from headlens.report.tag_figures import tags_by_head
+    from headlens.report.viewer import Marks
     from headlens.runs import record as runs
     from headlens.scoring.classify import Reading, Settings, Sources, classify
 
@@ -185,7 +185,9 @@ def command(
     if corpus.parser:
         say(f"Trees are silver: a parse by {corpus.parser}, not checked by people.", err=True)
     say(summary(lens, found))  # before the report: what was found is said whatever becomes of the page
-    examples.save(out, examples.attempt(examples.of_corpus, lens, corpus), Marks(tags_by_head(found.tags)))
+    examples.save_examples(
+        out, examples.attempt(examples.of_corpus, lens, corpus), Marks(tags_by_head(found.tags))
+    )
     write_report([out], out / "report.html")
     say(
         f"\nWrote {out / 'report.html'}, {out / 'tags.csv'}, {out / 'scores.csv'}, {out / 'run.json'} and "
@@ -195,8 +197,8 @@ def command(
 
 def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
     """Write the tables, the figures and the record of a run."""
-    from headlens import examples
-    from headlens.report.classify import save_figures
+    from headlens.report import viewer as examples
+    from headlens.report.tag_figures import save_figures
     from headlens.runs import record as runs
     from headlens.util import files as tables
 
@@ -209,8 +211,8 @@ def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
 
 def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     """Say in a few lines how many heads carry each tag, and which carry it most clearly."""
-    from headlens.findings import clearest, unscored_stacks, was_tested
     from headlens.model.heads import Head
+    from headlens.report.words import clearest, unscored_stacks, was_tested
     from headlens.scoring.scorers import SCORERS
     from headlens.util.formatting import counted
 

@@ -73,9 +73,9 @@ def save(comparison: Comparison, out: Path) -> None:
     Raises:
         RunError: it cannot be written.
     """
-    from headlens.report.changes import changes_figure
-    from headlens.report.figures import save_drawn
+    from headlens.report.canvas import save_drawn
     from headlens.report.page.write import write_report
+    from headlens.report.tag_figures import changes_figure
     from headlens.runs.record import record_without_model
     from headlens.runs.record import save as save_run
     from headlens.scoring import compare as tables
@@ -147,7 +147,7 @@ def _at(run: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 def _changes(comparison: Comparison) -> list[str]:
     """The heads that changed, each with what it gained and lost."""
-    from headlens.report.pages import head_names
+    from headlens.report.canvas import head_names
 
     heads = comparison.heads.assign(name=head_names(comparison.heads))
     changed = heads[(heads["gained"] != "") | (heads["lost"] != "")]

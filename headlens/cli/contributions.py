@@ -75,7 +75,7 @@ def command(
     A row of the table with an empty head is W_O's bias, which belongs to no head. TEXT is - to read it from
     standard input. A text that is longer than the model takes is refused, never cut.
     """
-    from headlens.report.endings import figure_or_table
+    from headlens.report.viewer import figure_or_table
 
     ending = figure_or_table(out)  # before the model is loaded: that takes a while
     if measure is not None and ending == ".csv":
@@ -88,7 +88,7 @@ def command(
         text = sys.stdin.read()
     lens = options.load(model)
     from headlens.contributions.contributions import contributions
-    from headlens.report.contributions_words import DEFAULT, summary
+    from headlens.report.contribution_figures import DEFAULT, summary
 
     found = contributions(
         lens,

@@ -102,7 +102,7 @@ def command(
 
 def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
     """Write the tables, the figures and the record of a run."""
-    from headlens.report.similar import save_figures
+    from headlens.report.similar_figures import save_figures
     from headlens.runs import record as runs
     from headlens.similar.similar import CLUSTERS, DISTANCES
     from headlens.util import files as tables

@@ -24,16 +24,18 @@ def ablation(result: Sweep) -> str:
     Returns:
         The benchmark and its baseline, the rows that say most, and what they come to.
     """
-    from headlens.report.claims import number
+    from headlens.report.words import plain_number
 
     about = result.run["benchmark"]
-    baseline = "   ".join(f"{name} {number(value, '.4f')}" for name, value in result.run["baseline"].items())
+    baseline = "   ".join(
+        f"{name} {plain_number(value, '.4f')}" for name, value in result.run["baseline"].items()
+    )
     lines = [f"{about['name']}, {about['examples']} examples", f"baseline: {baseline}", ""]
     lines += _KINDS[result.kind](result)
     if len(result.agreement):
         lines += ["", "Rank correlation (Spearman) of methods of importance:"]
         lines += [
-            f"  {a} and {b}: {number(rho, '.2f')} over {n} heads"
+            f"  {a} and {b}: {plain_number(rho, '.2f')} over {n} heads"
             for a, b, rho, n in result.agreement.to_numpy()
         ]
     return "\n".join(lines)
@@ -59,14 +61,13 @@ def _cell(value: Any, form: str) -> str:
 
 def _worst(result: Sweep) -> pd.DataFrame:
     """The rows of the primary metric, largest loss first."""
-    from headlens.findings import with_losses
+    from headlens.report.words import with_losses
 
     return with_losses(result.primary, result.metrics[0].larger_is_better)
 
 
 def _each(result: Sweep) -> list[str]:
-    from headlens.findings import effects, judged
-    from headlens.report.claims import among
+    from headlens.report.words import among, effects, judged
 
     rows, name = _worst(result), result.metrics[0].name
     known = judged(rows)
@@ -87,8 +88,7 @@ def _each(result: Sweep) -> list[str]:
 
 
 def _cumulative(result: Sweep) -> list[str]:
-    from headlens.findings import last_without_loss
-    from headlens.report.claims import can_go, interval, tested
+    from headlens.report.words import can_go, interval, last_without_loss, tested
 
     share = result.run["largest_share_without_significant_loss"]
     method, rows = result.importance["method"].iloc[0], result.primary
@@ -107,7 +107,7 @@ def _cumulative(result: Sweep) -> list[str]:
 
 def _only(result: Sweep) -> list[str]:
     from headlens.ablation.result import best_of_layers
-    from headlens.report.claims import one_head
+    from headlens.report.words import one_head
 
     best = best_of_layers(result)
     lines = ["One head kept in a layer, chosen on one half of the examples and measured on the other:"]
@@ -125,8 +125,7 @@ def _others(result: Sweep) -> list[str]:
 
 
 def _controls(result: Sweep) -> list[str]:
-    from headlens.findings import as_bad_or_worse
-    from headlens.report.claims import number
+    from headlens.report.words import as_bad_or_worse, plain_number
 
     rows = result.controls[result.controls["metric"] == result.metrics[0].name]
     if not len(rows):
@@ -138,8 +137,8 @@ def _controls(result: Sweep) -> list[str]:
         known = share == share
         said = f"{as_bad_or_worse(share, n)} of {n} as bad or worse" if known else "which cannot be compared"
         lines.append(
-            f"  {row.condition}: {number(row.value, '.4f')}; random {number(row.random_mean, '.4f')} "
-            f"({number(row.random_low, '.4f')} to {number(row.random_high, '.4f')}), {said}"
+            f"  {row.condition}: {plain_number(row.value, '.4f')}; random {plain_number(row.random_mean, '.4f')} "
+            f"({plain_number(row.random_low, '.4f')} to {plain_number(row.random_high, '.4f')}), {said}"
         )
     return lines
 

@@ -79,7 +79,7 @@ def command(
     lines between tokens, and needs no network. TEXT is - to read it from standard input. A text that is
     longer than the model takes is refused, never cut.
     """
-    from headlens.report.endings import view_ending
+    from headlens.report.viewer import view_ending
 
     ending = view_ending(out)  # before the model is loaded: that takes a while
     if runs and ending != ".html":

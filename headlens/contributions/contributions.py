@@ -253,8 +253,7 @@ class Contributions:
         Raises:
             InputError: there is no such measure, or it has no value here.
         """
-        from headlens.report.contributions import draw_map
-        from headlens.report.contributions_tokens import draw_tokens
+        from headlens.report.contribution_figures import draw_map, draw_tokens
 
         check_measure(self, measure, per_token)
         return draw_tokens(self, measure, title) if per_token else draw_map(self, measure, title)
@@ -271,7 +270,7 @@ class Contributions:
             InputError: the ending names no format, or the measure has no value here.
             RunError: the file cannot be written.
         """
-        from headlens.report.contributions import save
+        from headlens.report.contribution_figures import save
 
         save(self, path, measure, per_token)
 

@@ -16,8 +16,8 @@ import pandas as pd
 from headlens.errors import RunError
 from headlens.model.heads import STACKS, Head, number_ranges
 from headlens.model.lens import Lens
-from headlens.report.tag_map import tags_by_head
-from headlens.report.viewer_data import Marks
+from headlens.report.tag_figures import tags_by_head
+from headlens.report.viewer import Marks
 from headlens.util.files import (
     CHANGED,
     SCORES,

@@ -23,8 +23,8 @@ from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens, check_ids, load
-from headlens.report.links import link_name
-from headlens.report.similar_looks import sizes_told
+from headlens.report.canvas import link_name
+from headlens.report.similar_figures import sizes_told
 from headlens.scoring.passes import Reading, because
 from headlens.similar.measure import LARGEST, Array, Compared, by_head, compare_heads
 

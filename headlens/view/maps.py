@@ -24,7 +24,7 @@ from headlens.util.formatting import mended
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from headlens.report.viewer_data import Marks
+    from headlens.report.viewer import Marks
 
 
 Heads = str | Head | Sequence[Head]
@@ -204,8 +204,7 @@ class AttentionMaps:
             SelectorError: a head is not here.
             RunError: the file cannot be written.
         """
-        from headlens.report.viewer import viewer_page
-        from headlens.report.viewer_data import viewer_data
+        from headlens.report.viewer import viewer_data, viewer_page
         from headlens.util.files import write_text
 
         if self.measure == "norms":
@@ -231,9 +230,9 @@ class AttentionMaps:
             SelectorError: a head is not here.
             RunError: the file cannot be written.
         """
-        from headlens.report.saving import save
+        from headlens.report.viewer import save_maps
 
-        save(self if heads is None else self.select(heads), path, width)
+        save_maps(self if heads is None else self.select(heads), path, width)
 
     def _repr_html_(self) -> str | None:
         from headlens.report.viewer import in_frame
@@ -241,7 +240,7 @@ class AttentionMaps:
         return in_frame(self.to_html()) if self.measure == "weights" else None
 
     def _repr_png_(self) -> bytes | None:
-        from headlens.report.figures import figure_bytes
+        from headlens.report.canvas import figure_bytes
 
         return figure_bytes(self.heatmap(), ".png", dpi=100) if self.measure == "norms" else None
 

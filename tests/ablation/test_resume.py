@@ -36,7 +36,7 @@ def place(tmp_path_factory):
 
 SERVER = """
 import json, os, sys
-import headlens.cli.ablate, headlens.examples, headlens.report.ablation, headlens.report.page.write
+import headlens.cli.ablate, headlens.report.viewer, headlens.report.ablation_figures, headlens.report.page.write
 import headlens.ablation.sweep, transformers.models.bert.modeling_bert
 from headlens.cli import main
 

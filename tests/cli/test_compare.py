@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 
 import madeup
 from headlens.cli import COMMANDS, main
-from headlens.report.changes import changes_figure
+from headlens.report.tag_figures import changes_figure
 from headlens.runs.read import read_finished
 from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare
 

@@ -7,7 +7,7 @@ import real
 import toys
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
-from headlens.report.figures import DPI
+from headlens.report.canvas import DPI
 
 WORKS = "Endings that work: .png .svg .pdf for heatmaps, .html for an interactive page, .csv for a table."
 
@@ -49,7 +49,7 @@ def test_loading_for_real(tmp_path):
 
 def test_a_missing_glyph_is_one_line_on_stderr(view, monkeypatch):
     monkeypatch.setattr(
-        "headlens.report.fonts._characters", lambda path: frozenset(map(ord, "abcdefghijklm"))
+        "headlens.report.canvas._characters", lambda path: frozenset(map(ord, "abcdefghijklm"))
     )
     result = view("you", "--heads", "0.0,0.1", "--out", "a.png")
     assert (result.exit_code, result.stdout) == (0, "Wrote a.png: 2 heads over 3 tokens.\n")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from headlens.report.ablation import figures
-from headlens.report.ablation_words import WORSE
+from headlens.report.ablation_figures import figures
+from headlens.report.ablation_heads import WORSE
 from pictures import assert_readable, said
 from sweeps import cumulative, drawn
 

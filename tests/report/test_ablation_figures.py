@@ -8,8 +8,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from headlens.errors import RunError
-from headlens.report.ablation import figures
-from headlens.report.figures import InchFigure, save_drawn
+from headlens.report.ablation_figures import figures
+from headlens.report.canvas import InchFigure, save_drawn
 from pictures import assert_readable, reddish, said, ticks
 from sweeps import with_methods
 

@@ -12,10 +12,8 @@ from matplotlib.colors import to_hex
 
 from headlens.ablation.importance import agreement, ranked
 from headlens.model.heads import Head
-from headlens.report.ablation import figures
-from headlens.report.ablation_gates import gates_figure
-from headlens.report.ablation_heads import importance_figure
-from headlens.report.ablation_words import BETTER, MISSING, WORSE
+from headlens.report.ablation_figures import figures, gates_figure
+from headlens.report.ablation_heads import BETTER, MISSING, WORSE, importance_figure
 from pictures import assert_readable, colours, reddish, said, ticks
 from sweeps import ACCURACY, LOSS, drawn, each, heads_of, with_methods
 

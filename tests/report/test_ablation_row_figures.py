@@ -7,9 +7,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from headlens.ablation.conditions import Condition
-from headlens.report.ablation import figures
-from headlens.report.ablation_groups import control_changes
-from headlens.report.ablation_words import BETTER, UNSURE, WORSE
+from headlens.report.ablation_figures import control_changes, figures
+from headlens.report.ablation_heads import BETTER, UNSURE, WORSE
 from pictures import assert_readable, said, ticks
 from sweeps import ACCURACY, drawn, heads_of, only, sweep_of
 

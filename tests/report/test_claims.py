@@ -9,8 +9,8 @@ import pytest
 import finishedruns
 from headlens.ablation.result import BEST
 from headlens.cli.summaries import ablation as summary
-from headlens.report.ablation_curve import pruning_figure
-from headlens.report.claims import one_head, too_few_draws
+from headlens.report.ablation_figures import pruning_figure
+from headlens.report.words import one_head, too_few_draws
 from headlens.util.files import CONTROLS, write_csv
 from headlens.util.formatting import per_cent
 from pictures import said as said_by_figure

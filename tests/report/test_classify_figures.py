@@ -6,9 +6,9 @@ from matplotlib.colors import to_hex
 
 import madeup
 from headlens.errors import InputError
-from headlens.report.best_heads import best_heads
-from headlens.report.classify import best_heads_figure, entropy_figure, offset_figure, save_figures
-from headlens.report.tag_styles import STYLES
+from headlens.report.canvas import STYLES
+from headlens.report.score_figures import best_heads
+from headlens.report.tag_figures import best_heads_figure, entropy_figure, offset_figure, save_figures
 from pictures import assert_readable, said
 
 

@@ -12,8 +12,8 @@ from headlens.contributions.measure import Predicted
 from headlens.contributions.stream import BY_TOKEN
 from headlens.errors import InputError
 from headlens.model.heads import Head
-from headlens.report.contributions_words import summary
-from headlens.report.figures import figure_bytes
+from headlens.report.canvas import figure_bytes
+from headlens.report.contribution_figures import summary
 from pictures import assert_readable, colours, reddish, said
 
 HREF = "{http://www.w3.org/1999/xlink}href"

@@ -10,9 +10,8 @@ from PIL import Image
 
 import toys
 from headlens.model.heads import Head
-from headlens.report.figures import DPI, figure_bytes
-from headlens.report.panels import compose
-from headlens.report.parts import SCALE, pooled
+from headlens.report.canvas import DPI, figure_bytes
+from headlens.report.heatmaps import SCALE, compose, pooled
 from headlens.view.maps import AttentionMaps
 
 
@@ -91,7 +90,7 @@ def test_colours_get_darker_without_a_break():
 
 
 def toys_colours():
-    from headlens.report.parts import COLOURS
+    from headlens.report.heatmaps import COLOURS
 
     return COLOURS(np.linspace(0, 1, 64))
 

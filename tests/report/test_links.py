@@ -8,11 +8,9 @@ import pytest
 
 import madeup
 import toys
-from headlens.report.best_heads import best_heads_figure
-from headlens.report.entropy import entropy_figure
-from headlens.report.figures import figure_bytes
-from headlens.report.links import link_areas
-from headlens.report.tag_map import tag_map_figure
+from headlens.report.canvas import figure_bytes, link_areas
+from headlens.report.score_figures import best_heads_figure, entropy_figure
+from headlens.report.tag_figures import tag_map_figure
 from pictures import pixels
 
 HREF = "{http://www.w3.org/1999/xlink}href"

@@ -11,12 +11,10 @@ import pytest
 
 import madeup
 from headlens.ablation.importance import ranked
-from headlens.report.ablation import figures
-from headlens.report.best_heads import best_heads_figure
-from headlens.report.changes import changes_figure
-from headlens.report.classify import draw_all
-from headlens.report.figures import figure_bytes
-from headlens.report.offsets import offset_figure
+from headlens.report.ablation_figures import figures
+from headlens.report.canvas import figure_bytes
+from headlens.report.score_figures import best_heads_figure, offset_figure
+from headlens.report.tag_figures import changes_figure, draw_all
 from headlens.runs.read import read_finished
 from headlens.scoring.compare import compare
 from pictures import pixels

@@ -13,15 +13,19 @@ from matplotlib.figure import Figure
 import toys
 from headlens.ablation.conditions import Condition
 from headlens.errors import InputError
-from headlens.report.ablation import figures
-from headlens.report.ablation_gates import ROLES
-from headlens.report.ablation_grid import Cell
-from headlens.report.ablation_heads import _scale, importance_figure
-from headlens.report.ablation_words import HATCHES, MARKERS, VERDICTS
-from headlens.report.figures import figure_bytes, wrapped
-from headlens.report.fonts import BASE, drawing, text_size, text_style
-from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS
-from headlens.report.tag_styles import luminance
+from headlens.report.ablation_figures import ROLES, figures
+from headlens.report.ablation_heads import HATCHES, MARKERS, VERDICTS, Cell, _scale, importance_figure
+from headlens.report.canvas import (
+    BASE,
+    ONE_COLUMN,
+    TWO_COLUMNS,
+    drawing,
+    figure_bytes,
+    luminance,
+    text_size,
+    text_style,
+    wrapped,
+)
 from pictures import assert_readable
 from sweeps import drawn, each, heads_of, sweep_of, with_methods
 

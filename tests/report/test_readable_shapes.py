@@ -13,11 +13,10 @@ import madeup
 import toys
 from headlens.ablation.conditions import Condition
 from headlens.ablation.importance import agreement, ranked
-from headlens.report.ablation import figures
-from headlens.report.changes import changes_figure
-from headlens.report.classify import draw_all
-from headlens.report.pages import ONE_COLUMN, TWO_COLUMNS
-from headlens.report.panels import compose, side_within
+from headlens.report.ablation_figures import figures
+from headlens.report.canvas import ONE_COLUMN, TWO_COLUMNS
+from headlens.report.heatmaps import compose, side_within
+from headlens.report.tag_figures import changes_figure, draw_all
 from headlens.runs.read import read_finished
 from headlens.scoring.compare import compare
 from pictures import assert_readable

@@ -11,10 +11,9 @@ import pytest
 
 import finishedruns
 import madeup
-from headlens.report.definitions import COLUMNS, TAGS, measure_words, tag_definition
-from headlens.report.page import parts
-from headlens.report.page.kinds import KINDS
-from headlens.report.page.write import report_page
+from headlens.report.page import section as parts
+from headlens.report.page.write import KINDS, report_page
+from headlens.report.words import COLUMNS, TAGS, measure_words, tag_definition
 from headlens.scoring.scorers import SCORERS
 from runpages import cells, notes, page_of, said
 

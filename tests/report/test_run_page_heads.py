@@ -8,10 +8,9 @@ from playwright.sync_api import expect
 import finishedruns
 import toys
 from browser import open_page
-from headlens.examples import save
 from headlens.model.heads import Head
 from headlens.report.page.write import write_report
-from headlens.report.viewer_data import Marks
+from headlens.report.viewer import Marks, save_examples
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def runs(tmp_path_factory):
         finishedruns.compare_run(place / "d"),
     )
     maps = toys.random_maps(["one", "two", "three"], 2, 2)
-    save(found[0], [("one two three", maps)], Marks({Head("encoder", 0, 0): ("positional",)}))
+    save_examples(found[0], [("one two three", maps)], Marks({Head("encoder", 0, 0): ("positional",)}))
     return found
 
 

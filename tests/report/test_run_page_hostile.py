@@ -11,9 +11,8 @@ import finishedruns
 import madeup
 import toys
 from browser import open_page
-from headlens.examples import save
 from headlens.report.page.write import write_report
-from headlens.report.viewer_data import Marks
+from headlens.report.viewer import Marks, save_examples
 from headlens.util.formatting import visible
 
 HOSTILE = [
@@ -59,7 +58,7 @@ def page_file(tmp_path_factory):
         "<use ", "<script>alert(1)</script><use "
     )
     (path / "figures" / "tags.svg").write_text(svg, encoding="utf-8")
-    save(path, [(everything, toys.random_maps([visible(text) for text in HOSTILE], 1, 4))], Marks())
+    save_examples(path, [(everything, toys.random_maps([visible(text) for text in HOSTILE], 1, 4))], Marks())
     write_report([path], path / "report.html")
     return path / "report.html"
 

@@ -5,8 +5,8 @@ import pytest
 
 import finishedruns
 from headlens.errors import RunError
-from headlens.report.page.inline import inline_svg
-from headlens.report.page.words import Place
+from headlens.report.page.section import inline_svg
+from headlens.report.words import Place
 
 OPEN = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
 

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import toys
-from headlens.report.figures import InchFigure, figure_bytes
-from headlens.report.fonts import BASE, families_for, text_size
+from headlens.report.canvas import BASE, InchFigure, families_for, figure_bytes, text_size
 from headlens.util.files import write_csv
 from pictures import pixels
 from real import CI
@@ -23,7 +22,7 @@ def fonts_for(text):
     """Fonts that have a text; without them the test skips, but never in CI."""
     with pytest.MonkeyPatch.context() as patch:
         missing = []
-        patch.setattr("headlens.report.fonts._warn", missing.append)
+        patch.setattr("headlens.report.canvas._warn", missing.append)
         families = families_for([text])
     if missing and not CI:
         pytest.skip(f"no installed font has {text}")

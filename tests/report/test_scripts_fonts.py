@@ -12,13 +12,20 @@ import pytest
 import madeup
 import toys
 from headlens.ablation.conditions import Condition
-from headlens.report import fonts, scripts
-from headlens.report.ablation import figures
-from headlens.report.classify import draw_all, tag_map_figure
-from headlens.report.figures import figure_bytes
-from headlens.report.fonts import HeadlensWarning, families_for, text_size
-from headlens.report.parts import label
-from headlens.report.scripts import han_variant, not_shaped, packages_for
+from headlens.report import canvas as fonts
+from headlens.report import canvas as scripts
+from headlens.report.ablation_figures import figures
+from headlens.report.canvas import (
+    HeadlensWarning,
+    families_for,
+    figure_bytes,
+    han_variant,
+    not_shaped,
+    packages_for,
+    text_size,
+)
+from headlens.report.heatmaps import label
+from headlens.report.tag_figures import draw_all, tag_map_figure
 from pictures import assert_readable
 from real import CI
 from sweeps import heads_of, sweep_of

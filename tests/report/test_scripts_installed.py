@@ -9,9 +9,8 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 
 import toys
-from headlens.report import fonts
-from headlens.report.figures import figure_bytes
-from headlens.report.fonts import HeadlensWarning, families_for
+from headlens.report import canvas as fonts
+from headlens.report.canvas import HeadlensWarning, families_for, figure_bytes
 
 
 def tiny_font(path, char, family):

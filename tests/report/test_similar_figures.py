@@ -7,9 +7,8 @@ import pytest
 
 import madeup
 from alike import tables
-from headlens.report.figures import figure_bytes
-from headlens.report.pages import TWO_COLUMNS
-from headlens.report.similar import draw_all, save_figures
+from headlens.report.canvas import TWO_COLUMNS, figure_bytes
+from headlens.report.similar_figures import draw_all, save_figures
 from pictures import assert_readable, said
 
 

@@ -10,10 +10,8 @@ from PIL import Image
 
 import madeup
 from headlens.model.heads import Head
-from headlens.report.classify import tag_map_figure
-from headlens.report.figures import figure_bytes
-from headlens.report.head_map import HeadMap, Tile, split
-from headlens.report.tag_styles import STYLES, luminance, style_of
+from headlens.report.canvas import STYLES, figure_bytes, luminance, style_of
+from headlens.report.tag_figures import HeadMap, Tile, split, tag_map_figure
 from pictures import assert_readable, said
 
 LOOKED_FOR = pd.DataFrame({"tag": madeup.NAMES})

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 import toys
-from headlens.report.tag_styles import luminance
-from headlens.report.viewer_data import Marks
+from headlens.report.canvas import luminance
+from headlens.report.viewer import Marks
 from viewers import TEXT, viewing
 
 MAPS = toys.random_maps(["[CLS]", "the", "dog", "barks", "unaccountably", "[SEP]"], 2, 12)

@@ -6,8 +6,7 @@ import pytest
 
 import toys
 from browser import open_page
-from headlens.report.viewer import viewer_page
-from headlens.report.viewer_data import Marks, viewer_data
+from headlens.report.viewer import Marks, viewer_data, viewer_page
 from viewers import chosen, controls, grid, link, readout, shows, tokens, viewing
 
 TEXTS = ("Reinterpretings bewilder the grumblers.", "Dogs bark.")

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 import toys
 from headlens.errors import InputError, SelectorError
-from headlens.report import viewer_data as made
+from headlens.report import viewer as made
 from viewers import chosen, controls, grid, shows, tokens, viewing
 
 TOKENS = ["[CLS]", "the", "dog", "barks", "[SEP]"]

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import toys
-from headlens.report.levels import levels
-from headlens.report.parts import COLOURS
+from headlens.report.heatmaps import COLOURS
+from headlens.report.viewer import levels
 from headlens.view.maps import AttentionMaps
 from viewers import map_box, picture, viewing
 

@@ -5,8 +5,7 @@ import pytest
 
 import toys
 from browser import open_page
-from headlens.report.levels import levels, quantise
-from headlens.report.viewer_data import viewer_data
+from headlens.report.viewer import levels, quantise, viewer_data
 from headlens.scoring.classify import read_corpus
 from viewers import shows
 

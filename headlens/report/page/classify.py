@@ -1,19 +1,34 @@
-"""The page of a run of ``headlens classify``."""
+"""The section of a classification."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
-from headlens.findings import clearest
-from headlens.report.page.classify_words import findings, notes, unmeasured
-from headlens.report.page.parts import Column, Evidence, Section, Table
-from headlens.report.page.words import Place, only_stack
-from headlens.report.pages import head_names
-from headlens.runs.read import read_finished
+from headlens.report.canvas import head_names
+from headlens.report.page.section import Column, Evidence, Section, Table
+from headlens.report.words import (
+    BEST_OF_SEVERAL,
+    NO_BASELINE,
+    TAGS,
+    Place,
+    chip,
+    clearest,
+    level,
+    measure_words,
+    only_stack,
+    percent,
+    points,
+    unscored_stacks,
+    was_tested,
+)
+from headlens.runs.read import at, failed_checks, read_finished
+from headlens.util.formatting import counted, visible
 
 CAPTIONS: Mapping[str, str] = {
     "tags": "What every head is tagged",
@@ -99,3 +114,141 @@ def _clearest(scores: pd.DataFrame) -> Table:
         "scores.csv",
         note,
     )
+
+
+# ---- What a run of ``headlens classify`` found, in sentences
+
+
+def findings(
+    scores: pd.DataFrame, tags: pd.DataFrame, run: Mapping[str, Any], place: Place
+) -> list[str | Markup]:
+    """Say what was read, and what the heads were found to do.
+
+    Args:
+        scores: `scores.csv` with the column `name`.
+        tags: `tags.csv` with the column `name`.
+        run: `run.json`.
+        place: of the run in the page.
+
+    Returns:
+        A sentence about the corpus, one for each tag, that of the most heads first, and one about the rest.
+    """
+    counts = {tag: len(clearest(scores, tag)) for tag in dict.fromkeys(scores["tag"])}
+    found = [tag for tag in sorted(counts, key=lambda tag: -counts[tag]) if counts[tag]]
+    sentences = [_read(run, len(tags)), *(_tag(scores, tag, len(tags), place) for tag in found)]
+    none = [tag for tag, count in counts.items() if not count and was_tested(scores, tag)]
+    if none:
+        sentences.append(
+            Markup("No head reaches what is asked of {}.").format(Markup(" or ").join(map(chip, none)))
+        )
+    several = int(tags["tags"].str.contains(";").sum())
+    untagged = int((tags["tags"] == "").sum())
+    sentences.append(
+        f"{counted(several, 'head')} carr{'ies' if several == 1 else 'y'} several tags, {untagged or 'none'} "
+        f"no tag. That a head has no tag shows that nothing here was proven of it, not that it does nothing."
+    )
+    return sentences
+
+
+def notes(run: Mapping[str, Any]) -> list[str]:
+    """Say what the reader should know before believing it.
+
+    Args:
+        run: `run.json`.
+
+    Returns:
+        Sentences.
+    """
+    found = [*failed_checks(run), *(str(note) for note in at(run, "notes", default=()))]
+    if at(run, "options", "corpora") == [] and at(run, "corpus", "files"):
+        found.append("These are results for the small English sample of headlens: no --corpus was given.")
+    if at(run, "lens") == "norms":
+        found.append(
+            "Scores are shares of norms, not of weights: each weight times the length of what the key hands "
+            "over, rows scaled to add up to 1 (Kobayashi et al. 2020). Examples show weights."
+        )
+    if count := at(run, "inputs", "documents", "read", default=0):
+        found.append(
+            "Positional, delimiter and broad heads were scored on whole documents "
+            f"({counted(count, 'input')})."
+        )
+    if parser := at(run, "corpus", "parser"):
+        found.append(f"Trees are silver: a parse by {parser}, not checked by people.")
+    if missing := at(run, "model", "missing_weights", default=()):
+        found.append(
+            f"The checkpoint lacks these weights, so they are random: {', '.join(map(str, missing))}."
+        )
+    return [visible(text) for text in found]
+
+
+def unmeasured(scores: pd.DataFrame, run: Mapping[str, Any]) -> list[str]:
+    """Say what the run says nothing about.
+
+    Args:
+        scores: `scores.csv`.
+        run: `run.json`.
+
+    Returns:
+        Sentences.
+    """
+    found = [
+        "Whether the model needs these heads: a head can look at a word and carry nothing from it. "
+        "headlens ablate measures that."
+    ]
+    tags = list(dict.fromkeys(scores["tag"]))
+    if absent := [tag for tag in TAGS if tag not in tags]:
+        found.append(f"Not looked for: {', '.join(absent)}.")
+    if vague := [tag for tag in tags if not was_tested(scores, tag)]:
+        found.append(f"Too little to test: {', '.join(vague)}.")
+    found += [f"The {stack} stack was not scored: give --targets." for stack in unscored_stacks(scores)]
+    least = at(run, "evidence", "min_n", default=30)
+    few = scores.loc[(scores["n"] > 0) & (scores["n"] < least), "measure"].unique()
+    if len(few):
+        found.append(f"Scored but not tested, with fewer than {least} decisions: {_listed(list(few))}.")
+    for unit, facts in at(run, "inputs", default={}).items():
+        for reason in at(facts, "left_out", default={}):
+            found.append(f"{unit}: {at(facts, 'left_out', reason, default=0):,} left out ({reason}).")
+    if count := at(run, "inputs", "windows", "mentions", "without an antecedent in their window", default=0):
+        found.append(f"{counted(count, 'mention')} had no earlier mention to find, and count nowhere.")
+    return [visible(text) for text in found]
+
+
+def _read(run: Mapping[str, Any], n_heads: int) -> str:
+    corpus = at(run, "corpus", default={})
+    counts = {name: at(corpus, name, default=0) for name in ("documents", "sentences", "words")}
+    sizes = [counted(count, name[:-1]) for name, count in counts.items() if count]
+    read = f" on {', '.join(map(str, at(corpus, 'files', default=())))}: {', '.join(sizes)}" if sizes else ""
+    architecture = at(run, "model", "architecture", default="the model")
+    return visible(f"{counted(n_heads, 'head')} of {architecture} were scored{read}.")
+
+
+def _tag(scores: pd.DataFrame, tag: str, n_heads: int, place: Place) -> Markup:
+    """How many heads carry a tag, and how sure that is of the clearest."""
+    rows = clearest(scores, tag)
+    best: Any = next(rows.itertuples())
+    carried = Markup("{:,} of {} {} tagged {}").format(
+        len(rows), counted(n_heads, "head"), "is" if len(rows) == 1 else "are", chip(tag)
+    )
+    measure = f"{measure_words(best.measure)} ({best.measure})"
+    score, proof = _held(best, tag)
+    return Markup("{}; the clearest is {}, for {}: {} ({}, n = {:,.0f}).").format(
+        carried, place.link(best.name), visible(measure), score, proof, best.n
+    )
+
+
+def _held(best: Any, tag: str) -> tuple[str, str]:
+    """A score with what it is held against, and its interval: of a level, or of the difference."""
+    known = not (math.isnan(best.ci_low) or math.isnan(best.ci_high))
+    if tag in NO_BASELINE:
+        score, ends = level(best.score, best.ci_low, best.ci_high) if known else (percent(best.score), "")
+        return f"{score} of what it could be", f"95 % interval {ends}" if known else "no interval"
+    which = "the best baseline" if tag in BEST_OF_SEVERAL else "the baseline"
+    held = not math.isnan(best.baseline)
+    against = f" against {percent(best.baseline)} for {which}" if held else ", no baseline"
+    proof = f"95 % interval of the difference {points(best.ci_low, best.ci_high)}" if known else "no interval"
+    return f"{percent(best.score)}{against}", proof
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

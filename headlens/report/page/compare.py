@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from headlens.report.page.parts import Column, Evidence, Section, Table
-from headlens.report.page.words import Place, chip, only_stack
-from headlens.report.pages import head_names
+from headlens.report.canvas import head_names
+from headlens.report.page.section import Column, Evidence, Section, Table
+from headlens.report.words import Place, chip, only_stack
 from headlens.runs.read import at, read_table
 from headlens.scoring.compare import ALL, BY_MEASURE, BY_TAG, HEADS
 from headlens.util.formatting import counted, visible

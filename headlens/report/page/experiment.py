@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from headlens.experiment.published import COLUMNS, as_published
-from headlens.report.page.parts import Column, Section, Table
-from headlens.report.page.words import Place
+from headlens.report.page.section import Column, Section, Table
+from headlens.report.words import Place
 from headlens.runs.read import at, read_table
 from headlens.util.formatting import counted, visible
 

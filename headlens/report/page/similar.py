@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.report.page.parts import Column, Evidence, Section, Table
-from headlens.report.page.words import Place
+from headlens.report.page.section import Column, Evidence, Section, Table
+from headlens.report.words import Place
 from headlens.runs.read import at, read_table
 from headlens.similar.similar import CLUSTERS, DISTANCES, findings, has_several, names_of
 from headlens.util.formatting import visible

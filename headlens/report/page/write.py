@@ -1,9 +1,9 @@
-"""Writes the page of one or several finished runs: one file, without network."""
+"""Writes the page of one or several runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,13 @@ from markupsafe import Markup
 
 import headlens
 from headlens.errors import RunError
-from headlens.examples import FILE as EXAMPLES
-from headlens.report import bundle
-from headlens.report.definitions import COLUMNS, tag_definition
-from headlens.report.page.inline import inline_svg
-from headlens.report.page.kinds import KINDS
-from headlens.report.page.parts import Section
-from headlens.report.page.words import Place, term_id
-from headlens.report.tag_styles import style_of
+from headlens.report import viewer as bundle
+from headlens.report.canvas import style_of
+from headlens.report.page import ablate, classify, compare, experiment, similar
+from headlens.report.page.section import Section, inline_svg
+from headlens.report.viewer import FILE as EXAMPLES
 from headlens.report.viewer import as_json, script_hash, template
+from headlens.report.words import COLUMNS, Place, tag_definition, term_id
 from headlens.runs.read import AGAIN, File, read_json, read_run
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
@@ -211,3 +209,16 @@ def _told(runs: Sequence[Run], tags: Sequence[str], terms: Mapping[str, Any]) ->
             for run in runs
         ],
     }
+
+
+# ---- The kinds of runs that a page can be made of
+
+
+KINDS: Mapping[str, Callable[[Path, Mapping[str, Any], Place], Section]] = {
+    "classify": classify.section,
+    "ablate": ablate.section,
+    "compare": compare.section,
+    "run": experiment.section,
+    "similar": similar.section,
+}
+"""What puts the runs of each command into words, from their directory, their run.json and their place."""
