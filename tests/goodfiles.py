@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 from headlens.benchmarks.files import read_rows, read_table
+from headlens.cli.experiment_file import read_experiment
+from headlens.cli.experiment_run import steps
 from headlens.corpus.corpus import Corpus, Document, Sentence, read_text
 from headlens.corpus.inputs import read_targets
 from headlens.corpus.read import read_files
-from headlens.experiment.cells import steps
-from headlens.experiment.file import read_experiment
 from headlens.scoring.scorers.rare_token import read_frequencies
 from headlens.scoring.scorers.semantic import read_relations
 

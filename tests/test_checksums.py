@@ -10,8 +10,8 @@ import pytest
 
 from finishedruns import ablate_run, classify_run
 from headlens.ablation.measure import Units
+from headlens.cli.experiment_parts import read_published
 from headlens.errors import HeadlensError, RunError
-from headlens.experiment.published import read_published
 from headlens.report import viewer as examples
 from headlens.report.page.write import report_page
 from headlens.runs import record as runs

@@ -16,8 +16,8 @@ import toytext
 from headlens.ablation.measure import fingerprint
 from headlens.ablation.sweep import sweep
 from headlens.cli import main
+from headlens.cli.experiment_file import read_experiment
 from headlens.errors import ModelError
-from headlens.experiment.file import read_experiment
 from headlens.model.devices import is_spread, named_weights
 from headlens.scoring.classify import classify
 from headlens.similar.similar import similar

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import signal
 import sys
-from contextlib import nullcontext
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 
-from headlens.cli.ending import interrupted, signals, told
-from headlens.cli.save_as import with_save_as
-from headlens.errors import HeadlensError
+from headlens.errors import HeadlensError, RunError
+from headlens.model.devices import is_out_of_memory
 from headlens.util.formatting import on_terminal, visible
 
 LONGEST = 2000  # characters of a message: what a file holds may be of any length
@@ -130,3 +135,204 @@ def main() -> None:
     MODEL is `minilm` (a small real BERT that comes with the `demo` extra), a local model directory, a
     .gguf file, or a hub id.
     """
+
+
+# ---- How a command ends that cannot go on: interrupted, or for want of memory or disk; one line says it
+
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_GO_ON = ("ablate", "run")  # commands that go on where they stopped
+_LOWER = {
+    "batch_size": "a smaller --batch-size",
+    "max_length": "a smaller --max-length",
+    "inputs": "--inputs sentences",
+    "prefix_memory": "--prefix-memory 0",
+    "dtype": "--dtype bfloat16",
+}
+_REMEDIES = {
+    errno.ENOSPC: "Make room there, or choose another place with --out.",
+    errno.EDQUOT: "Make room there, or choose another place with --out.",
+    errno.EFBIG: "Raise the limit (ulimit -f), or choose another place with --out.",
+    errno.EROFS: "Choose another place with --out.",
+    errno.EMFILE: "Raise the limit (ulimit -n), and type the same again.",
+    errno.ENFILE: "Close other programs, and type the same again.",
+}
+
+_received: list[int] = []  # signals: what fails after one fails because of it
+
+
+class Interrupted(click.ClickException):
+    """A command that was interrupted.
+
+    Args:
+        number: of the signal.
+        goes_on: whether the same command goes on from here.
+    """
+
+    def __init__(self, number: int, goes_on: bool) -> None:
+        kept = " What was finished is kept: type the same again, and it goes on." if goes_on else ""
+        super().__init__(f"Interrupted.{kept}")
+        self.exit_code = 128 + number  # type: ignore[misc]  # click's own way to choose it
+
+    def show(self, file: object = None) -> None:
+        """Write the line to stderr."""
+        click.echo(self.message, err=True)
+
+
+@contextmanager
+def signals() -> Iterator[None]:
+    """Have a command end in order when it is told to end, while the block lasts."""
+    before = {}
+    _received.clear()
+    if threading.current_thread() is threading.main_thread():
+        for number in [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]:
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # not under nohup
+                before[number] = signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    _received.append(number)
+    raise KeyboardInterrupt
+
+
+def interrupted(error: BaseException, ctx: click.Context) -> Interrupted | None:
+    """Tell whether a command was interrupted.
+
+    Args:
+        error: what came of it. Libraries in C make other errors of an interrupt.
+        ctx: of the group that the command is in.
+
+    Returns:
+        What to raise; None where it was not.
+    """
+    if isinstance(error, KeyboardInterrupt) or _received:
+        return Interrupted(_received[-1] if _received else signal.SIGINT, _goes_on(ctx))
+    return None
+
+
+def _goes_on(ctx: click.Context) -> bool:
+    """Whether the command goes on where it stopped, or another of which it is a part."""
+    return any(one is not None and one.invoked_subcommand in _GO_ON for one in (ctx, ctx.parent))
+
+
+def told(error: BaseException, ctx: click.Context) -> HeadlensError | None:
+    """Say what a person can do where memory, disk or another resource ran out.
+
+    Args:
+        error: what was raised.
+        ctx: of the group that the command is in.
+
+    Returns:
+        The error to show; None for any other error.
+    """
+    if is_out_of_memory(error):
+        group, name = ctx.command, ctx.invoked_subcommand
+        command = group.get_command(ctx, name) if isinstance(group, click.Group) and name else None
+        known = {one.name for one in command.params} if command is not None else set()
+        lower = [how for name, how in _LOWER.items() if name in known]
+        remedy = f"Type {', '.join(lower[:-1])} or {lower[-1]}." if len(lower) > 1 else "Free some of it."
+        kept = " What was finished is kept." if _goes_on(ctx) else ""
+        return RunError("Memory does not suffice.", remedy + kept)
+    if isinstance(error, OSError) and error.errno is not None:
+        what = f"{error.filename} cannot be read or written" if error.filename else "A file failed"
+        remedy = "See that it is there and may be read and written, then type the same again."
+        return RunError(f"{what}: {error.strerror}.", _REMEDIES.get(error.errno, remedy))
+    return None
+
+
+# ---- ``--save-as FILE.toml`` of every command that an experiment can hold: write the command as such a file
+
+
+SAVED = ("classify", "ablate", "similar", "prune", "view", "contributions")
+NOT_LOADING = ("batch_size", "max_length", "seed", "quiet")  # of the options that come with a model
+
+
+def with_save_as(command: click.Command, name: str) -> click.Command:
+    """Give a command the option.
+
+    Args:
+        command: one that takes a MODEL.
+        name: of the command.
+
+    Returns:
+        The same.
+    """
+    if name not in SAVED or any(parameter.name == "save_as" for parameter in command.params):
+        return command
+    does = command.callback
+    assert does is not None
+
+    def callback(*arguments: Any, save_as: Path | None, **values: Any) -> Any:
+        if save_as is not None:
+            _write(click.get_current_context(), name, save_as)
+        return does(*arguments, **values)
+
+    command.callback = callback
+    command.params.append(
+        click.Option(
+            ["--save-as"],
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE.toml",
+            help="Write this command as an experiment file, too: headlens run FILE.toml does it again.",
+        )
+    )
+    return command
+
+
+def _write(ctx: click.Context, name: str, path: Path) -> None:
+    import tomli_w
+
+    from headlens.cli.experiment_parts import beside
+    from headlens.cli.options import ModelOptions
+    from headlens.util.files import write_text
+
+    loading = [one for one in ModelOptions.__dataclass_fields__ if one not in NOT_LOADING]
+    model: dict[str, Any] = {"name": beside(path.parent, ctx.params["model"])}
+    section: dict[str, Any] = {}
+    top: dict[str, Any] = {"title": f"headlens {name} of {ctx.params['model']}", "model": model}
+    kinds = {one.name: one for one in ctx.command.params}
+    for parameter, key in _said(ctx).items():
+        value = _seen(path.parent, kinds[parameter], _plain(ctx.params[parameter]))
+        if parameter == "seed":
+            top = {"title": top["title"], "seeds": [value], "model": model}
+        elif parameter == "out":
+            section |= (
+                {"out": Path(str(value)).name} if "text" in ctx.params else {"name": Path(str(value)).name}
+            )
+        else:
+            (model if parameter in loading else section)[key] = value
+    text = {"text": ctx.params["text"]} if "text" in ctx.params else {}
+    write_text(tomli_w.dumps({**top, name: text | section}), path)
+
+
+def _said(ctx: click.Context) -> Mapping[str, str]:
+    """The options that were typed, by their names in Python, as a file writes them."""
+    return {
+        str(parameter.name): max(parameter.opts, key=len).removeprefix("--")
+        for parameter in ctx.command.params
+        if isinstance(parameter, click.Option)
+        and parameter.name not in ("quiet", "save_as")
+        and ctx.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+    }
+
+
+def _seen(folder: Path, option: click.Parameter, value: Any) -> Any:
+    """A value as a file in a folder says it: places are seen from there."""
+    from headlens.cli.experiment_parts import as_seen, beside
+
+    if option.name == "out":
+        return value
+    if isinstance(value, list):
+        return [_seen(folder, option, one) for one in value]
+    return as_seen(option, value, lambda place: beside(folder, place))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, bool | int | float) else str(value)

@@ -10,9 +10,17 @@ import click
 
 from headlens.cli import say
 from headlens.cli.check import checked
-from headlens.cli.corpora import CorpusPath, corpus_options, say_read
-from headlens.cli.engine_options import EngineOptions, engine_options
-from headlens.cli.options import ModelOptions, model_options, names, said
+from headlens.cli.options import (
+    CorpusPath,
+    EngineOptions,
+    ModelOptions,
+    corpus_options,
+    engine_options,
+    model_options,
+    names,
+    said,
+    say_read,
+)
 
 if TYPE_CHECKING:
     from headlens.model.lens import Lens

@@ -1,4 +1,4 @@
-"""The options that every command with a model has."""
+"""Options that commands share."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from headlens.cli import debug_option, say
+from headlens.corpus.hub import is_hub
 
 if TYPE_CHECKING:
+    from headlens.corpus.corpus import Corpus
+    from headlens.engine.local import Engine
     from headlens.model.lens import Lens
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -148,3 +153,118 @@ def hush() -> None:
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+
+
+# ---- The options of commands whose work can be spread over workers
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What the user said about where units of work run."""
+
+    engine: str
+    ray_address: str | None
+    workers: int | None
+    gpus_per_worker: float | None
+
+    @contextmanager
+    def open(self, device: str) -> Iterator[Engine]:
+        """Get the engine, and end its workers when the block ends.
+
+        Args:
+            device: what --device says.
+
+        Yields:
+            The engine.
+        """
+        if self.engine == "local":
+            from headlens.engine.local import Here
+
+            yield Here()
+            return
+        from headlens.engine.ray import Ray
+
+        if device.startswith("cuda:"):
+            raise click.BadParameter("Ray chooses among GPUs: type --device cuda.", param_hint="--device")
+        with Ray(self.ray_address, self.workers, self.gpus_per_worker) as engine:
+            yield engine
+
+
+_ENGINE_OPTIONS = [
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Where the work is done: in this process, or by workers on Ray.",
+    ),
+    click.option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="A Ray cluster that runs, or auto.  [default: start one on this machine]",
+    ),
+    click.option("--workers", type=click.IntRange(1), help="On Ray.  [default: all that there is room for]"),
+    click.option(
+        "--gpus-per-worker",
+        type=click.FloatRange(0),
+        help="On Ray; with 0.5 two share one.  [default: 1 where the model is on a GPU, else 0]",
+    ),
+]
+
+
+def engine_options(function: F) -> F:
+    """Give a command the options above, as one argument `where`."""
+
+    @wraps(function)
+    def command(*args: Any, **values: Any) -> Any:
+        mine = {name: values.pop(name) for name in EngineOptions.__dataclass_fields__}
+        for name in ("ray_address", "workers", "gpus_per_worker"):
+            if mine["engine"] == "local" and mine[name] is not None:
+                option = "--" + name.replace("_", "-")
+                raise click.UsageError(f"{option} is for --engine ray.")
+        return function(*args, where=EngineOptions(**mine), **values)
+
+    wrapped: Any = command
+    for option in reversed(_ENGINE_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]  # click's decorators keep the function
+
+
+# ---- The options of commands that read a corpus
+
+
+class CorpusPath(click.Path):
+    """A file or folder, or a dataset, ``hub:...``, which stays as it is typed."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Make a path of what is one."""
+        return value if is_hub(value) else super().convert(value, param, ctx)
+
+
+def corpus_options(function: F) -> F:
+    """Give a command the options that say how a corpus is read: `columns` and `max_sentences`."""
+    columns = click.option(
+        "--columns",
+        metavar="A,B,C",
+        help="Of datasets: the column of text or words; or those of words, parts of speech, heads and "
+        "relations (and lemmas).  [default: found by name]",
+    )
+    most = click.option(
+        "--max-sentences",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Read only the first N sentences.  [default: all; of datasets an error beyond 100,000]",
+    )
+    return columns(most(function))
+
+
+def say_read(corpus: Corpus) -> None:
+    """Say which part of each dataset was read, and how much was left out."""
+    for origin, path in zip(corpus.datasets, filter(is_hub, corpus.paths), strict=True):
+        of = f" of {origin.of_rows:,}" if origin.of_rows is not None else ""
+        say(f"Read {origin.rows:,}{of} rows of {path}: {', '.join(origin.columns)}.", err=True)
+        for reason, count in origin.left_out.items():
+            say(f"Left out: {count:,} {reason}.", err=True)

@@ -13,7 +13,7 @@ import click
 from headlens.cli import debug_option, main, say
 
 if TYPE_CHECKING:
-    from headlens.experiment.cells import Step
+    from headlens.cli.experiment_run import Step
 
 
 @click.command(
@@ -47,10 +47,9 @@ def command(
     beside what was measured: published.csv, and report.html with all runs (or what [report] says). What is
     finished is not run again.
     """
-    from headlens.experiment.cells import plain_name, steps
-    from headlens.experiment.file import on_models, read_experiment
-    from headlens.experiment.published import as_published
-    from headlens.experiment.running import conclude, run
+    from headlens.cli.experiment_file import on_models, read_experiment
+    from headlens.cli.experiment_parts import as_published
+    from headlens.cli.experiment_run import conclude, plain_name, run, steps
     from headlens.runs import record as runs
 
     experiment = read_experiment(file)
@@ -84,9 +83,8 @@ def command(
 
 def _check(ctx: click.Context, step: Step, file: Path, out: Path | None) -> None:
     """Refuse a value that a command would refuse, before anything runs, and places that are not there."""
+    from headlens.cli.experiment_parts import command_of, missing
     from headlens.errors import HeadlensError, InputError
-    from headlens.experiment.places import missing
-    from headlens.experiment.sections import command_of
 
     command, *typed = step.typed
     where = f"[{command}] of {file.name}"

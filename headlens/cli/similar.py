@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headlens.cli import say
-from headlens.cli.corpora import CorpusPath, corpus_options, say_read
-from headlens.cli.options import ModelOptions, model_options, names, said, spoken_warnings
+from headlens.cli.options import (
+    CorpusPath,
+    ModelOptions,
+    corpus_options,
+    model_options,
+    names,
+    said,
+    say_read,
+    spoken_warnings,
+)
 
 if TYPE_CHECKING:
     from headlens.similar.similar import Similarity

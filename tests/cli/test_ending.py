@@ -12,8 +12,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from headlens import cli as ending
 from headlens.benchmarks.similarity import Similarity
-from headlens.cli import ending, main
+from headlens.cli import main
 from headlens.lens import Lens
 from headlens.model.devices import is_out_of_memory
 from toytext import store_bert, toy_pairs, write_pairs

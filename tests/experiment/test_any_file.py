@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 import anything
 from headlens.cli import main
+from headlens.cli.experiment_file import TOP, read_experiment
+from headlens.cli.experiment_parts import DIRECTORIES, FILES, KEYS, OWN, options_of
+from headlens.cli.experiment_run import cells, steps
 from headlens.errors import InputError
-from headlens.experiment.cells import cells, steps
-from headlens.experiment.file import TOP, read_experiment
-from headlens.experiment.published import KEYS
-from headlens.experiment.sections import DIRECTORIES, FILES, OWN, options_of
 
 WORDS = st.one_of(anything.words(), st.sampled_from(["", "minilm", "classify", "a", "a/b", *OWN]))
 PLAIN = st.one_of(WORDS, st.booleans(), st.integers(), st.floats(), st.dates())

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 import hubsets
 import planted
 from headlens.cli import main
-from headlens.experiment.cells import steps
-from headlens.experiment.file import read_experiment
+from headlens.cli.experiment_file import read_experiment
+from headlens.cli.experiment_run import steps
 
 
 @pytest.fixture

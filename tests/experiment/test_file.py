@@ -4,10 +4,9 @@ import json
 
 import pytest
 
+from headlens.cli.experiment_file import Report, on_models, read_experiment
+from headlens.cli.experiment_run import cells, steps
 from headlens.errors import InputError
-from headlens.experiment.cells import cells, steps
-from headlens.experiment.file import on_models, read_experiment
-from headlens.experiment.report import Report
 
 GOOD = """
 title = "Two models"

@@ -13,8 +13,8 @@ import alike
 import anything
 import finishedruns
 from headlens.ablation.measure import Units
+from headlens.cli.experiment_parts import TAKES, read_published
 from headlens.errors import HeadlensError, RunError
-from headlens.experiment.published import TAKES, read_published
 from headlens.model.heads import Head
 from headlens.report.page.write import report_page
 from headlens.runs.read import read_finished, read_marks

@@ -8,7 +8,7 @@ import pytest
 
 import finishedruns
 from headlens.ablation.result import BEST
-from headlens.cli.summaries import ablation as summary
+from headlens.cli.ablate import ablation as summary
 from headlens.report.ablation_figures import pruning_figure
 from headlens.report.words import one_head, too_few_draws
 from headlens.util.files import CONTROLS, write_csv

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.experiment.published import COLUMNS, as_published
+from headlens.cli.experiment_parts import COLUMNS, as_published
 from headlens.report.page.section import Column, Section, Table
 from headlens.report.words import Place
 from headlens.runs.read import at, read_table

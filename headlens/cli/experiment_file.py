@@ -1,4 +1,4 @@
-"""Reads an experiment file (TOML) and refuses what it does not mean."""
+"""Reads experiments from files."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 
 import click
 
-from headlens.corpus.corpus import read_text
-from headlens.errors import InputError
-from headlens.experiment.places import seen_from
-from headlens.experiment.published import Published, read_published
-from headlens.experiment.report import Report, read_report
-from headlens.experiment.sections import (
+from headlens.cli.experiment_parts import (
     DIRECTORIES,
     FILES,
+    REPORTED,
+    Published,
     Section,
     check_key,
     check_value,
     options_of,
+    read_published,
     read_section,
+    seen_from,
 )
+from headlens.corpus.corpus import read_text
+from headlens.errors import InputError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -236,3 +237,50 @@ def _seeds(told: Mapping[str, Any], path: Path) -> list[int]:
         _check_once(seeds, f"{path.name} has the seed")
         return seeds
     raise InputError(f"{path.name} has seeds = {seeds!r}.", "Write a list such as seeds = [0, 1, 2].")
+
+
+# ---- ``[report]`` of an experiment file: the page that it ends with
+
+
+KEYS = ("out", "runs")  # the option of headlens report, and what it is given
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A page about an experiment.
+
+    Args:
+        out: its name, in the directory of the results.
+        runs: the sections that are in it, in order, below what was measured and published.
+    """
+
+    out: str
+    runs: Sequence[str]
+
+
+def read_report(told: Mapping[str, Any], sections: Sequence[Section], where: str) -> Report:
+    """Check what a file says of its page.
+
+    Args:
+        told: what it says; nothing makes a page of all runs.
+        sections: its other sections.
+        where: the file and the section, for messages.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: a key is no option of the page, or it names a run that no page can show.
+    """
+    for key in told:
+        check_key(key, KEYS, where)
+    out = str(told.get("out", "report.html"))
+    if Path(out).name != out or Path(out).suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{where} has out = {out!r}.", 'Write the name of a page, such as "report.html".')
+    possible = [section.name for section in sections if section.command in REPORTED]
+    runs = told.get("runs", possible)
+    if not isinstance(runs, list):
+        raise InputError(f"{where} has runs = {runs!r}.", "Write a list of names of other sections.")
+    for run in runs:
+        check_key(str(run), possible, f"runs in {where}")
+    return Report(out, list(dict.fromkeys(map(str, runs))))

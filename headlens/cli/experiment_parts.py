@@ -1,0 +1,526 @@
+"""What stands in an experiment file: sections, each one command, and published figures."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path, PurePath
+from typing import Any
+
+import click
+import pandas as pd
+
+from headlens.corpus import hub
+from headlens.errors import InputError
+from headlens.util.files import COLUMNS as COLUMNS_OF
+from headlens.util.files import is_directory, is_there, load_record, read_checked
+
+DIRECTORIES = ("classify", "ablate", "similar", "prune")  # commands whose --out is a directory
+FILES = ("view", "contributions")  # commands whose --out is a file
+REPORTED = ("classify", "ablate", "similar")  # commands whose results a page shows
+OWN = ("experiment.json", "published.csv", "report.html", "run.json")  # what an experiment itself writes
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One command of an experiment.
+
+    Args:
+        command: its name, such as "ablate".
+        name: of its results, "ablate" or what `name` says.
+        options: values by option, such as ``--sweep``.
+        arguments: what stands without an option: the text of `view`.
+    """
+
+    command: str
+    name: str
+    options: Mapping[str, Any]
+    arguments: Sequence[str] = ()
+
+    @property
+    def out(self) -> str:
+        """The file or directory that it writes, inside the place of its cell."""
+        return str(self.options.get("--out", self.name))
+
+
+def command_of(name: str) -> click.Command:
+    """Get a command of headlens by its name."""
+    from headlens.cli import main
+
+    found = main.get_command(click.Context(main), name)
+    assert found is not None
+    return found
+
+
+def read_section(command: str, told: Mapping[str, Any], where: str) -> Section:
+    """Check one section's keys against the options of its command.
+
+    Args:
+        command: its name.
+        told: what the file says.
+        where: the file and the section, for messages.
+
+    Returns:
+        The section.
+
+    Raises:
+        InputError: a key is no option of the command; the message has the nearest that is.
+    """
+    known = {option.removeprefix("--"): option for option in options_of(command)}
+    takes_text = command in FILES
+    options: dict[str, Any] = {}
+    for key, value in told.items():
+        if key == "name" or (key == "text" and takes_text):
+            continue
+        if key not in known:
+            check_key(key, [*known, "name", *(["text"] if takes_text else [])], where)
+        check_value(command, known[key], value, where)
+        options[known[key]] = value
+    if command in DIRECTORIES and "--out" in options:
+        raise InputError(f"{where} has an out, which the experiment chooses.", "Write name instead.")
+    if takes_text and not (isinstance(told.get("text"), str) and "--out" in options):
+        raise InputError(f"{where} needs a text and an out.", 'Write text = "..." and out = "NAME.png".')
+    if takes_text and told["text"] == "-":
+        raise InputError(f"{where} has the text '-', which is what is typed.", "Write the text itself.")
+    name = str(told.get("name", command if command in DIRECTORIES else options["--out"]))
+    for place in (name, *(PurePath(str(options.get("--out", name))).parts or [""])):
+        if PurePath(place).name != place or place[:1] in ("", ".") or place in OWN or not place.isprintable():
+            raise InputError(
+                f"{where} has the name {place!r}, which is no name of a directory or is taken.",
+                "Write a plain one.",
+            )
+    return Section(command, name, options, (str(told["text"]),) if takes_text else ())
+
+
+def check_value(command: str, option: str, value: Any, where: str) -> None:
+    """Refuse a value of a kind that no option has.
+
+    Args:
+        command: its name.
+        option: such as ``--sweep``.
+        value: what the file says.
+        where: the file and the section.
+
+    Raises:
+        InputError: a flag is not true or false, or another option is no text, number or list of these.
+    """
+    flag = options_of(command)[option].is_flag
+    many = value if isinstance(value, list) and not flag else [value]
+    if all(isinstance(one, bool) is flag and isinstance(one, bool | str | int | float) for one in many):
+        return
+    kinds = "true or false" if flag else "a text, a number or a list of these"
+    raise InputError(f"{where} has {option.removeprefix('--')} = {value!r}.", f"Write {kinds}.")
+
+
+def check_key(key: str, known: Sequence[str], where: str) -> None:
+    """Refuse a key that means nothing, with the nearest that does.
+
+    Args:
+        key: what the file says.
+        known: what it can say.
+        where: the file and the section.
+
+    Raises:
+        InputError: the key is not known.
+    """
+    if key in known:
+        return
+    near = get_close_matches(key, known, n=1, cutoff=0.5)
+    remedy = f"Did you mean {near[0]}?" if near else f"It can have: {', '.join(sorted(known))}."
+    raise InputError(f"{where} cannot have {key!r}.", remedy)
+
+
+def options_of(command: str) -> dict[str, click.Option]:
+    """List what a section can say: the long options of its command."""
+    found = {}
+    for parameter in command_of(command).params:
+        if isinstance(parameter, click.Option):
+            for option in parameter.opts:
+                if option.startswith("--") and option not in ("--debug", "--save-as"):
+                    found[option] = parameter
+    return found
+
+
+def words(command: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Write options as they are typed.
+
+    Args:
+        command: the command.
+        options: values by option; a list is repeated where the option may be, else joined by commas; a flag
+            is there or not.
+
+    Yields:
+        Words of the command line.
+    """
+    kinds = options_of(command)
+    for option, value in options.items():
+        kind = kinds[option]
+        if kind.is_flag:
+            if value:
+                yield option
+        elif isinstance(value, list) and kind.multiple:
+            for one in value:
+                yield from (option, str(one))
+        else:
+            yield from (option, ",".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
+# ---- Places in an experiment file: paths and local datasets are seen from its folder
+
+
+WRITTEN = ("out", "save_as")  # options whose place a command makes
+
+
+def seen_from(folder: Path, text: str) -> str:
+    """A path or a local dataset that is seen from a folder; anything else as it is."""
+    if hub.is_hub(text):
+        return hub.seen_from(text, folder)
+    path = folder / text
+    return str(path) if text and exists(path) else text
+
+
+def beside(folder: Path, text: str) -> str:
+    """Write a path or a local dataset of here as it is seen from a folder; anything else as it is."""
+    if hub.is_hub(text):
+        return hub.beside(text, folder)
+    if not text or Path(text).is_absolute() or not exists(Path(text)):
+        return text
+    try:
+        return os.path.relpath(text, folder)
+    except ValueError:  # on another drive
+        return str(Path(text).absolute())
+
+
+def as_seen(option: click.Parameter, value: Any, see: Callable[[str], str]) -> Any:
+    """Change the places in an option's value.
+
+    Args:
+        option: of a command.
+        value: one value of it.
+        see: changes a place.
+
+    Returns:
+        The value with its places changed; a value that is no place as it is.
+    """
+    if option.name == "benchmark":
+        kind, colon, target = str(value).partition(":")
+        return kind + colon + ",".join(see(one) for one in target.split(","))
+    return see(str(value)) if isinstance(option.type, click.Path) else value
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a file or a directory."""
+    return is_there(path) or is_directory(path)
+
+
+def missing(ctx: click.Context, made_here: Path) -> Path | None:
+    """Find a place that a command would read and that is not there.
+
+    Args:
+        ctx: of the command, with its values.
+        made_here: a directory that other commands write before.
+
+    Returns:
+        The first such place outside that directory; None where all are there.
+    """
+    for option in ctx.command.params:
+        if isinstance(option.type, click.Path) and option.name not in WRITTEN:
+            value = ctx.params[str(option.name)]
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, Path) and made_here not in one.parents and not exists(one):
+                    return one
+    return None
+
+
+# ---- Figures of papers, and the numbers of a run to hold against them
+
+
+NEEDED = ("what", "value", "source", "run", "table", "column")
+KEYS = (*NEEDED, "bound", "where", "over", "by", "take", "above", "relative_to")
+BOUNDS = ("above", "below", "at least", "at most")
+"""What a paper says of a number that it does not give."""
+COLUMNS = [
+    "model", "seed", "what", "measured", "bound", "published", "difference", "source", "found_in",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One published figure.
+
+    Args:
+        what: in words.
+        value: as published, in the unit of the table.
+        bound: a name in `BOUNDS` where the paper gives no more than that; empty where it gives the number.
+        source: paper and place in it.
+        run: the section whose results it is held against.
+        quantity: which number of that run.
+        relative_to: another section, whose number of the same kind this one is divided by; empty for none.
+    """
+
+    what: str
+    value: float
+    bound: str
+    source: str
+    run: str
+    quantity: Quantity
+    relative_to: str
+
+    def measured(self, place: Path) -> float:
+        """Look the figure up in the results of one cell.
+
+        Args:
+            place: directory of the cell.
+
+        Returns:
+            The number; NaN where the results have no such row.
+
+        Raises:
+            InputError: there is no such table, it has no such column, or several rows where one is meant.
+        """
+        found = self.quantity.of(place / self.run, self.what)
+        if not self.relative_to:
+            return found
+        other = self.quantity.of(place / self.relative_to, self.what)
+        return found / other if other else math.nan
+
+    @property
+    def found_in(self) -> str:
+        """Where the measured number stands, for people."""
+        return f"{self.run}/{self.quantity}" + (f", over that of {self.relative_to}" * bool(self.relative_to))
+
+
+def as_published(bound: str, value: float) -> str:
+    """Write a published figure: ``0.57``, or ``at least 0.9``."""
+    return f"{bound} {value:.4g}".strip()
+
+
+def _can_match(where: Any) -> bool:
+    """Whether these are columns with values, or lists of values, that cells can have."""
+    if not isinstance(where, dict):
+        return False
+    lists = [value if isinstance(value, list) else [value] for value in where.values()]
+    return all(isinstance(one, str | int | float) for values in lists for one in values)
+
+
+def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> Published:
+    """Check one published figure.
+
+    Args:
+        told: what the file says.
+        runs: names of its sections.
+        file: its name.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InputError: something is missing, unknown, or of the wrong kind.
+    """
+    where = f"[[published]] of {file}"
+    for key in told:
+        check_key(key, KEYS, where)
+    for key in NEEDED:
+        if key not in told:
+            raise InputError(f"{where} lacks {key}: {dict(told)!r}.", "Say it.")
+    for key in ("run", "relative_to"):
+        if key in told and told[key] not in runs:
+            raise InputError(f"{where} names the run {told[key]!r}.", f"There are: {', '.join(runs)}.")
+    bound = str(told.get("bound", ""))
+    check_key(bound, ["", *BOUNDS], f"bound in {where}")
+    return Published(
+        what=str(told["what"]),
+        value=_number(told, "value", where),
+        bound=bound,
+        source=str(told["source"]),
+        run=str(told["run"]),
+        quantity=_quantity(told, where),
+        relative_to=str(told.get("relative_to", "")),
+    )
+
+
+def _quantity(told: Mapping[str, Any], where: str) -> Quantity:
+    take, by, rows = str(told.get("take", "only")), told.get("by", []), told.get("where", {})
+    check_key(take, list(TAKES), f"take in {where}")
+    if not _can_match(rows):
+        raise InputError(f"{where} has where = {rows!r}.", 'Write where = { COLUMN = "VALUE" }.')
+    if not isinstance(by, list):
+        raise InputError(f"{where} has by = {by!r}.", 'Write a list such as by = ["layer", "head"].')
+    if (take == "share") != ("above" in told):
+        raise InputError(f"{where} has take = {take!r}.", 'take = "share" goes with above = a number.')
+    if str(told["table"]).endswith(".json"):
+        for key in ("where", "over", "by"):
+            if key in told:
+                raise InputError(f"{where} has {key}, and {told['table']} has no rows.", "Leave it out.")
+    if PurePath(str(told["table"])).name != str(told["table"]):
+        raise InputError(
+            f"{where} names the table {told['table']!r}.", "Write the name of a file of the run."
+        )
+    made = Quantity(
+        table=str(told["table"]),
+        column=str(told["column"]),
+        where=rows,
+        over=str(told["over"]) if "over" in told else None,
+        by=[str(name) for name in by],
+        take=take,
+        above=_number(told, "above", where) if "above" in told else 0.0,
+    )
+    for name in made.columns:
+        check_key(name, COLUMNS_OF.get(made.table, made.columns), f"{made.table} in {where}")
+    return made
+
+
+def _number(told: Mapping[str, Any], key: str, where: str) -> float:
+    if isinstance(told[key], bool) or not isinstance(told[key], int | float):
+        raise InputError(f"{where} has {key} = {told[key]!r}.", "Write a number.")
+    if not math.isfinite(told[key]):
+        raise InputError(f"{where} has {key} = {told[key]!r}.", "Write a number that is finite.")
+    return float(told[key])
+
+
+# ---- How one number is made of what a run wrote: some rows of a table, and what becomes of them
+
+
+TAKES: Mapping[str, Callable[[pd.Series, float], float]] = {
+    "only": lambda values, _: float(values.iloc[0]) if len(values) else math.nan,
+    "max": lambda values, _: float(values.max()),
+    "min": lambda values, _: float(values.min()),
+    "mean": lambda values, _: float(values.mean()),
+    "count": lambda values, _: float(len(values)),
+    "share": lambda values, above: float((values.dropna() > above).mean()),
+}
+"""How numbers become one; *share* is of those that were measured."""
+WEIGHT = "n"  # the column that says what a row rests on
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One number of a run.
+
+    Args:
+        table: a CSV file of the run, or run.json.
+        column: of the table; of run.json a path of keys joined by dots.
+        where: values of other columns that the rows must have; a list means any of them.
+        over: a column that this one is divided by, row by row; None for the column itself.
+        by: columns; rows that agree in them become one first, each as heavy as its n.
+        take: how the rows' numbers become one, a name in `TAKES`.
+        above: what a number must pass to count for the take "share".
+    """
+
+    table: str
+    column: str
+    where: Mapping[str, Any]
+    over: str | None
+    by: Sequence[str]
+    take: str
+    above: float
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that a table must have."""
+        divided = [self.column, self.over] if self.over else [self.column]
+        return [*divided, *self.where, *self.by, *([WEIGHT] if self.by else [])]
+
+    def of(self, run: Path, what: str) -> float:
+        """Look the number up.
+
+        Args:
+            run: directory of the run.
+            what: what it is held against, for messages.
+
+        Returns:
+            The number; NaN where the results have no such row.
+
+        Raises:
+            InputError: there is no such table, it has no such column, or several rows where one is meant.
+        """
+        path = run / self.table
+        if not is_there(path):
+            there = [*sorted(one.name for one in run.glob("*.csv")), "run.json"]
+            raise _not_there(what, f"the run {run.name} wrote no {self.table}", there)
+        if path.suffix == ".json":
+            return self._fact(_read(path, [], what))
+        rows = self._rows(path, what)
+        values = self._values(rows)
+        if self.take == "only" and len(values) > 1:
+            raise InputError(
+                f"The published figure {what!r}: {len(values)} rows of {self.table} match, where take = "
+                '"only" means one.',
+                f"Say more under where, or take = one of {', '.join(TAKES)}.",
+            )
+        found = TAKES[self.take](values, self.above)
+        return found if len(rows) or self.take == "count" else math.nan
+
+    def _rows(self, path: Path, what: str) -> pd.DataFrame:
+        """The rows of a table that are meant."""
+        rows: pd.DataFrame = _read(path, [self.column, self.over] if self.over else [self.column], what)
+        there = list(map(str, rows))
+        for name in self.columns:
+            if name not in rows:
+                raise _not_there(what, f"{self.table} has no column {name!r}", there)
+        for name, wanted in self.where.items():
+            rows = rows[_matches(rows, name, wanted)]
+        told = rows[self.column].dropna()
+        if self.take != "count" and len(told) and _numbers(told).isna().all():
+            raise _not_there(what, f"{self.column} of {self.table} holds no numbers", there)
+        return rows
+
+    def _fact(self, value: Any) -> float:
+        for key in self.column.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        known = isinstance(value, int | float) and abs(value) < 2**63
+        return float(value) if known else math.nan
+
+    def _values(self, rows: pd.DataFrame) -> pd.Series:
+        """The rows' numbers, or those of the rows that each group became."""
+        upper = _numbers(rows[self.column])
+        lower = _numbers(rows[self.over]) if self.over else pd.Series(1.0, index=rows.index)
+        if self.by:
+            parts = pd.DataFrame({"upper": upper * rows[WEIGHT], "lower": lower * rows[WEIGHT]})
+            groups = [rows[name] for name in self.by]
+            sums = parts[parts.notna().all(axis=1)].groupby(groups, sort=False).sum()
+            upper, lower = sums["upper"], sums["lower"]
+        return upper / lower.where(lower != 0)
+
+    def __str__(self) -> str:
+        """Where it stands and how it is made, for people."""
+        made = f"{self.table}: {self.take} of {self.column}" + (f" / {self.over}" if self.over else "")
+        made += f" by {' and '.join(self.by)}" if self.by else ""
+        made += f" above {self.above:g}" if self.take == "share" else ""
+        rows = ", ".join(f"{name} {value}" for name, value in self.where.items())
+        return made + (f" where {rows}" if rows else "")
+
+
+def _read(path: Path, numbers: Sequence[str], what: str) -> Any:
+    try:
+        if path.suffix == ".json":
+            return load_record(path)
+        blank = {name: [""] for name in numbers}
+        return pd.read_csv(read_checked(path), keep_default_na=False, na_values=blank)
+    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
+        raise InputError(
+            f"The published figure {what!r}: {path} cannot be read: {error}.", "Make the run again."
+        ) from error
+
+
+def _not_there(what: str, problem: str, there: Sequence[str]) -> InputError:
+    return InputError(f"The published figure {what!r}: {problem}.", f"There is: {', '.join(there)}.")
+
+
+def _numbers(column: pd.Series) -> pd.Series:
+    return pd.to_numeric(column.replace({"True": 1, "False": 0}), errors="coerce").astype(float)
+
+
+def _matches(rows: pd.DataFrame, name: str, wanted: Any) -> Any:
+    """Which rows have a value in a column, or one of several; the value says whether it is text or number."""
+    if isinstance(wanted, list):
+        found = [_matches(rows, name, one) for one in wanted]
+        return pd.concat(found, axis=1).any(axis=1) if found else rows[name] != rows[name]
+    if isinstance(wanted, bool):
+        return rows[name].astype(str) == str(wanted)
+    if isinstance(wanted, int | float):
+        return pd.to_numeric(rows[name], errors="coerce") == wanted
+    return rows[name].astype(str) == wanted

@@ -1,1 +1,0 @@
-"""Experiments described in a file: which commands run, on which models and seeds, and what was published."""
