@@ -6,7 +6,7 @@ import numpy as np
 
 from headlens.model.heads import Head
 from headlens.report.similar_figures import save_figures
-from headlens.report.tag_figures import tags_by_head
+from headlens.runs.read import tags_by_head
 from headlens.similar.measure import Compared
 from headlens.similar.similar import CLUSTERS, DISTANCES, cluster, cluster_table, distance_table, layout
 from headlens.util.files import write_csv

@@ -13,12 +13,12 @@ import families
 import headlens
 import planted
 import toytext
-from headlens.ablation.measure import fingerprint
 from headlens.ablation.sweep import sweep
 from headlens.cli import main
 from headlens.cli.experiment_file import read_experiment
 from headlens.errors import ModelError
 from headlens.model.devices import is_spread, named_weights
+from headlens.model.lens import fingerprint
 from headlens.scoring.classify import classify
 from headlens.similar.similar import similar
 

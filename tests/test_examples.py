@@ -15,7 +15,7 @@ from headlens.corpus.inputs import sentence_inputs
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.report import viewer as examples
-from headlens.report.viewer import Marks
+from headlens.runs.read import Marks
 from headlens.scoring.classify import read_corpus
 
 

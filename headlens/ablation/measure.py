@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import torch
-from torch import nn
 from tqdm import tqdm
 
 from headlens.ablation.conditions import Condition
@@ -26,7 +24,6 @@ from headlens.benchmarks.registry import Benchmark
 from headlens.engine.local import Engine, Here
 from headlens.errors import RunError
 from headlens.model.blocks import blocks_of, first_block
-from headlens.model.devices import named_weights
 from headlens.model.finite import diagnosing, find_source
 from headlens.model.heads import Head
 from headlens.model.lens import Lens
@@ -446,26 +443,6 @@ class Units:
 
     def _save(self, content: bytes, name: str, ending: str) -> None:
         write_bytes(seal(content, f"{self._about} {name}{ending}"), self._path(name, ending))
-
-
-def fingerprint(model: nn.Module, unread: Sequence[str] = ()) -> str:
-    """Hash a model's weights as they are in memory.
-
-    Args:
-        model: the model.
-        unread: names of weights that are left out, such as a random pooler that nobody reads.
-
-    Returns:
-        Hex digest over names, types, shapes and bytes of its parameters and buffers.
-    """
-    digest = hashlib.sha256()
-    for name, tensor in named_weights(model):
-        if name in unread:
-            continue
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -18,14 +18,14 @@ from tqdm import tqdm
 import headlens
 from headlens.ablation.conditions import DRAWS, Choice, check_sweep, each
 from headlens.ablation.importance import METHODS, Estimate, Settings, badness, estimate, removed_sets
-from headlens.ablation.measure import Measuring, Units, fingerprint
+from headlens.ablation.measure import Measuring, Units
 from headlens.ablation.prefix import MEMORY
 from headlens.benchmarks.base import MIN_EXAMPLES, Options
 from headlens.benchmarks.registry import Benchmark, Differentiable
 from headlens.engine.local import Engine, Here
 from headlens.errors import InputError
 from headlens.model.heads import Head
-from headlens.model.lens import Lens
+from headlens.model.lens import Lens, fingerprint
 from headlens.model.replacements import check_mode
 from headlens.runs.read import tags_sha256
 

@@ -22,7 +22,7 @@ from headlens.checks import of_model as weights
 from headlens.checks.inputs import Check, Finding, Options, Outcome, Subject, does_not_apply
 from headlens.errors import HeadlensError, InputError
 from headlens.model.devices import is_out_of_memory
-from headlens.model.lens import Lens, load
+from headlens.model.lens import Lens
 
 NUMBERS = "numbers"
 SPOILED = f"not made: it needs numbers, and the check {NUMBERS} failed"
@@ -49,7 +49,7 @@ def check(
         ModelError: the model cannot be loaded, or neither way of capture can serve it.
         InputError: it is being observed or edited.
     """
-    lens = load(lens, allow_random_weights=True) if isinstance(lens, str) else lens
+    lens = Lens.load(lens, allow_random_weights=True) if isinstance(lens, str) else lens
     if lens.seam.is_open:
         raise InputError(
             "The model is being observed or edited, so it is not itself.",

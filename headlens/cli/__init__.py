@@ -16,9 +16,10 @@ from typing import Any
 
 import click
 
+from headlens.cli.options import debug_option
 from headlens.errors import HeadlensError, RunError
 from headlens.model.devices import is_out_of_memory
-from headlens.util.formatting import on_terminal, visible
+from headlens.util.formatting import visible
 
 LONGEST = 2000  # characters of a message: what a file holds may be of any length
 
@@ -99,27 +100,6 @@ def _one_line(text: str) -> str:
     if len(line) <= LONGEST:
         return line
     return f"{line[: LONGEST // 2]} [...] {line[-LONGEST // 2 :]}"
-
-
-def say(text: str, err: bool = False) -> None:
-    """Write lines for a person; what comes from files gives a terminal no orders.
-
-    Args:
-        text: the lines.
-        err: whether they go to stderr, where no result goes.
-    """
-    click.echo(on_terminal(text), err=err)
-
-
-def set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    """Note that tracebacks are wanted."""
-    if value:
-        ctx.meta["headlens.debug"] = True
-
-
-debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=set_debug, help="Show the traceback of an error."
-)
 
 
 @click.group(

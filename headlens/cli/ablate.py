@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli import say
 from headlens.cli.check import checked
 from headlens.cli.options import (
     EngineOptions,
@@ -17,6 +16,7 @@ from headlens.cli.options import (
     engine_options,
     model_options,
     names,
+    say,
     spoken_warnings,
 )
 from headlens.util.formatting import counted
@@ -224,18 +224,18 @@ def ablation(result: Sweep) -> str:
     Returns:
         The benchmark and its baseline, the rows that say most, and what they come to.
     """
-    from headlens.report.words import plain_number
+    from headlens.report.words import as_number
 
     about = result.run["benchmark"]
     baseline = "   ".join(
-        f"{name} {plain_number(value, '.4f')}" for name, value in result.run["baseline"].items()
+        f"{name} {as_number(value, '.4f')}" for name, value in result.run["baseline"].items()
     )
     lines = [f"{about['name']}, {about['examples']} examples", f"baseline: {baseline}", ""]
     lines += _KINDS[result.kind](result)
     if len(result.agreement):
         lines += ["", "Rank correlation (Spearman) of methods of importance:"]
         lines += [
-            f"  {a} and {b}: {plain_number(rho, '.2f')} over {n} heads"
+            f"  {a} and {b}: {as_number(rho, '.2f')} over {n} heads"
             for a, b, rho, n in result.agreement.to_numpy()
         ]
     return "\n".join(lines)
@@ -325,7 +325,7 @@ def _others(result: Sweep) -> list[str]:
 
 
 def _controls(result: Sweep) -> list[str]:
-    from headlens.report.words import as_bad_or_worse, plain_number
+    from headlens.report.words import as_bad_or_worse, as_number
 
     rows = result.controls[result.controls["metric"] == result.metrics[0].name]
     if not len(rows):
@@ -337,8 +337,8 @@ def _controls(result: Sweep) -> list[str]:
         known = share == share
         said = f"{as_bad_or_worse(share, n)} of {n} as bad or worse" if known else "which cannot be compared"
         lines.append(
-            f"  {row.condition}: {plain_number(row.value, '.4f')}; random {plain_number(row.random_mean, '.4f')} "
-            f"({plain_number(row.random_low, '.4f')} to {plain_number(row.random_high, '.4f')}), {said}"
+            f"  {row.condition}: {as_number(row.value, '.4f')}; random {as_number(row.random_mean, '.4f')} "
+            f"({as_number(row.random_low, '.4f')} to {as_number(row.random_high, '.4f')}), {said}"
         )
     return lines
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli import say
-from headlens.cli.options import ModelOptions, model_options
+from headlens.cli.options import ModelOptions, model_options, say
 
 if TYPE_CHECKING:
     from headlens.checks.inputs import Finding

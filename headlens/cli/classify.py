@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli import say
 from headlens.cli.check import checked
 from headlens.cli.options import (
     CorpusPath,
@@ -19,6 +18,7 @@ from headlens.cli.options import (
     model_options,
     names,
     said,
+    say,
     say_read,
 )
 
@@ -156,9 +156,8 @@ def command(
     from headlens.corpus.read import read_corpus
     from headlens.report import viewer as examples
     from headlens.report.page.write import write_report
-    from headlens.report.tag_figures import tags_by_head
-    from headlens.report.viewer import Marks
     from headlens.runs import record as runs
+    from headlens.runs.read import Marks, tags_by_head
     from headlens.scoring.classify import Reading, Settings, Sources, classify
 
     clock = runs.Clock.start()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli import debug_option, say
+from headlens.cli.options import debug_option, say
 
 if TYPE_CHECKING:
     from headlens.scoring.compare import Comparison

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from headlens.cli import say
-from headlens.cli.options import ModelOptions, model_options, spoken_warnings
+from headlens.cli.options import ModelOptions, model_options, say, spoken_warnings
 
 MEASURES = ("branch_share", "written_norm", "output_norm", "cosine", "stream_share", "logit")
 

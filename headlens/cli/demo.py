@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from headlens.cli import debug_option, main
+from headlens.cli import main
+from headlens.cli.options import debug_option
 
 SENTENCE = "The dog that the children found had lost its collar."
 STEPS = [

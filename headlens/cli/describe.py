@@ -6,7 +6,7 @@ import json
 
 import click
 
-from headlens.cli import debug_option
+from headlens.cli.options import debug_option
 
 
 @click.command(

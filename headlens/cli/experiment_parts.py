@@ -242,9 +242,6 @@ NEEDED = ("what", "value", "source", "run", "table", "column")
 KEYS = (*NEEDED, "bound", "where", "over", "by", "take", "above", "relative_to")
 BOUNDS = ("above", "below", "at least", "at most")
 """What a paper says of a number that it does not give."""
-COLUMNS = [
-    "model", "seed", "what", "measured", "bound", "published", "difference", "source", "found_in",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,11 +288,6 @@ class Published:
     def found_in(self) -> str:
         """Where the measured number stands, for people."""
         return f"{self.run}/{self.quantity}" + (f", over that of {self.relative_to}" * bool(self.relative_to))
-
-
-def as_published(bound: str, value: float) -> str:
-    """Write a published figure: ``0.57``, or ``at least 0.9``."""
-    return f"{bound} {value:.4g}".strip()
 
 
 def _can_match(where: Any) -> bool:

@@ -17,8 +17,9 @@ import pandas as pd
 
 import headlens
 from headlens.cli.experiment_file import Experiment
-from headlens.cli.experiment_parts import COLUMNS, Section, as_seen, command_of, options_of, seen_from, words
+from headlens.cli.experiment_parts import Section, as_seen, command_of, options_of, seen_from, words
 from headlens.corpus.hub import is_hub, parse
+from headlens.report.page.experiment import COLUMNS
 from headlens.runs import record as runs
 from headlens.util.files import (
     file_sha256,

@@ -13,16 +13,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headlens.cli import debug_option, say
 from headlens.corpus.hub import is_hub
+from headlens.util.formatting import on_terminal
 
 if TYPE_CHECKING:
     from headlens.corpus.corpus import Corpus
     from headlens.engine.local import Engine
     from headlens.model.lens import Lens
 
-
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Note that tracebacks are wanted."""
+    if value:
+        ctx.meta["headlens.debug"] = True
+
+
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, callback=set_debug, help="Show the traceback of an error."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,3 +278,13 @@ def say_read(corpus: Corpus) -> None:
         say(f"Read {origin.rows:,}{of} rows of {path}: {', '.join(origin.columns)}.", err=True)
         for reason, count in origin.left_out.items():
             say(f"Left out: {count:,} {reason}.", err=True)
+
+
+def say(text: str, err: bool = False) -> None:
+    """Write lines for a person; what comes from files gives a terminal no orders.
+
+    Args:
+        text: the lines.
+        err: whether they go to stderr, where no result goes.
+    """
+    click.echo(on_terminal(text), err=err)

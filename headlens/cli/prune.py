@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headlens.cli import say
 from headlens.cli.check import checked
-from headlens.cli.options import ModelOptions, model_options, said, spoken_warnings
+from headlens.cli.options import ModelOptions, model_options, said, say, spoken_warnings
 
 if TYPE_CHECKING:
     from headlens.model.heads import Head

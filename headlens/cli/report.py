@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from headlens.cli import debug_option, say
+from headlens.cli.options import debug_option, say
 
 
 @click.command(

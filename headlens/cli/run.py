@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli import debug_option, main, say
+from headlens.cli import main
+from headlens.cli.options import debug_option, say
 
 if TYPE_CHECKING:
     from headlens.cli.experiment_run import Step
@@ -48,8 +49,8 @@ def command(
     finished is not run again.
     """
     from headlens.cli.experiment_file import on_models, read_experiment
-    from headlens.cli.experiment_parts import as_published
     from headlens.cli.experiment_run import conclude, plain_name, run, steps
+    from headlens.report.page.experiment import as_published
     from headlens.runs import record as runs
 
     experiment = read_experiment(file)

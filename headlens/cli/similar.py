@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli import say
 from headlens.cli.options import (
     CorpusPath,
     ModelOptions,
@@ -15,6 +14,7 @@ from headlens.cli.options import (
     model_options,
     names,
     said,
+    say,
     say_read,
     spoken_warnings,
 )

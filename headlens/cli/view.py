@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from headlens.cli import say
-from headlens.cli.options import ModelOptions, model_options, spoken_warnings
+from headlens.cli.options import ModelOptions, model_options, say, spoken_warnings
 
 
 @click.command(

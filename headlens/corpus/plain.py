@@ -143,7 +143,7 @@ def read_plain(paths: Sequence[Path], parser: str | None = None) -> Corpus:
     Without a parser a sentence ends behind `.`, `!`, `?` or an ellipsis and the closing quotes and brackets
     that follow, where a blank but no small letter comes next; not behind single capital letters and a few
     English abbreviations ("Mr."). The full-width stops of Chinese and Japanese always end one. Words are
-    those of `headlens.corpus.words.word_spans`: in a script without blanks a whole run of letters is taken for
+    those of `headlens.corpus.words.word_spans`: in a script without blanks a run of letters is taken for
     a word.
 
     Args:

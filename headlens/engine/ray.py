@@ -22,11 +22,10 @@ import transformers
 from tqdm import tqdm
 
 import headlens
-from headlens.ablation.measure import fingerprint
 from headlens.engine.local import Work
 from headlens.errors import InputError, ModelError, RunError, first_line
 from headlens.model.devices import is_spread
-from headlens.model.lens import Lens
+from headlens.model.lens import Lens, fingerprint
 from headlens.model.load import load_model
 from headlens.model.source import Source
 
@@ -282,7 +281,7 @@ class Copy:
         dtype: of its weights.
         device: where it goes.
         threads: that the worker computes with on a CPU.
-        weights: their hash, see `headlens.ablation.measure.fingerprint`.
+        weights: their hash, see `headlens.model.lens.fingerprint`.
         tokenizer: its tokenizer.
         missing: names of weights that its checkpoint lacked.
         model: the model itself, where it is sent along.

@@ -194,3 +194,8 @@ def _what_there_is(sites: Sequence[Site]) -> str:
             parts.append(f"{stack} layers {number_ranges(layers)} with heads {number_ranges(range(heads))}")
     example = f"{sites[0].stack}.{sites[0].layer}.0" if len(parts) > 1 else f"{sites[0].layer}.0"
     return f"It has {' and '.join(parts)}; write for example {example}."
+
+
+def link_name(head: Head, several: bool) -> str:
+    """Write a head as pages name it: with its stack where the model has several."""
+    return str(head) if several else f"{head.layer}.{head.head}"

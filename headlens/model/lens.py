@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from transformers import PreTrainedModel
 
 from headlens.errors import InputError, ModelError
 from headlens.model.anatomy import Anatomy
-from headlens.model.devices import input_device, moved
+from headlens.model.devices import input_device, moved, named_weights
 from headlens.model.heads import Head, Site
 from headlens.model.load import DeviceMap, Source, check_device_map, find, load_model
 from headlens.model.replacements import Reference, edit_for, gather
@@ -96,8 +97,8 @@ class Lens:
         lacking = body_weights(lens)
         if lacking and not allow_random_weights:
             raise ModelError(
-                f"The checkpoint {model!r} lacks {len(lacking)} weights of the model, such as {lacking[0]}; they "
-                "would be random.",
+                f"The checkpoint {model!r} lacks {len(lacking)} weights of the model, such as {lacking[0]}; "
+                "they would be random.",
                 "Use a complete checkpoint, or --allow-random-weights to measure it all the same.",
             )
         return lens
@@ -371,3 +372,23 @@ def of_texts(lens: Lens, texts: Sequence[str], heads: Sequence[Head], seed: int 
             lens.run(made)
 
     return gather(lens.seam, run, sites, seed)
+
+
+def fingerprint(model: nn.Module, unread: Sequence[str] = ()) -> str:
+    """Hash a model's weights as they are in memory.
+
+    Args:
+        model: the model.
+        unread: names of weights that are left out, such as a random pooler that nobody reads.
+
+    Returns:
+        Hex digest over names, types, shapes and bytes of its parameters and buffers.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in named_weights(model):
+        if name in unread:
+            continue
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -20,7 +20,7 @@ from headlens.errors import InputError, ModelError, RunError
 from headlens.model.anatomy import Anatomy, examine
 from headlens.model.devices import is_spread
 from headlens.model.heads import Head, number_ranges
-from headlens.model.lens import Lens, load, longest_input
+from headlens.model.lens import Lens, longest_input
 from headlens.model.load import Source, find
 from headlens.model.trace import run
 from headlens.prune.forms import FORMS, Pruned
@@ -79,7 +79,7 @@ def prune(
     """
     check_form(form)
     out = Path(out)
-    lens = load(lens) if isinstance(lens, str) else lens
+    lens = Lens.load(lens) if isinstance(lens, str) else lens
     check_place(out, lens)
     if is_spread(lens.model):
         raise ModelError(
@@ -109,7 +109,9 @@ def prune(
 def _load_again(lens: Lens, pruned: Pruned, place: Path) -> Lens:
     """Load what was written; weights that it lacks, as the original does, are those of the pruned model."""
     dtype = str(lens.model.dtype).removeprefix("torch.")
-    again = load(str(place), device=str(lens.device), dtype=dtype, allow_random_weights=bool(lens.missing))
+    again = Lens.load(
+        str(place), device=str(lens.device), dtype=dtype, allow_random_weights=bool(lens.missing)
+    )
     made_up = {name: pruned.model.get_parameter(name) for name in again.missing}
     with torch.no_grad():
         for name, weight in made_up.items():
@@ -364,8 +366,8 @@ def removed_heads(lens: Lens, pruned: Pruned) -> str:
     parts = []
     for site in lens.anatomy.sites:
         gone = [head for head in pruned.plan.removed if head in site.heads]
-        for run in number_ranges(head.head for head in gone).split(",") if gone else ():
-            parts.append(lens.anatomy.name(gone[0]).rpartition(".")[0] + "." + run)
+        for numbers in number_ranges(head.head for head in gone).split(",") if gone else ():
+            parts.append(lens.anatomy.name(gone[0]).rpartition(".")[0] + "." + numbers)
     return ",".join(parts)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
+import seaborn as sns  # type: ignore[import-untyped]
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -34,8 +34,18 @@ from headlens.report.ablation_heads import (
     ticks_within,
     verdicts,
 )
-from headlens.report.canvas import BASE, INSIDE, TWO_COLUMNS, InchFigure, column, page, text_size, wrapped
-from headlens.report.heatmaps import MARGIN, label
+from headlens.report.canvas import (
+    BASE,
+    INSIDE,
+    MARGIN,
+    TWO_COLUMNS,
+    InchFigure,
+    column,
+    page,
+    text_size,
+    wrapped,
+)
+from headlens.report.heatmaps import label
 from headlens.report.words import beyond_random, can_go, one_head, too_few_draws
 from headlens.util.formatting import counted, per_cent
 

@@ -20,24 +20,23 @@ from numpy.typing import NDArray
 
 from headlens.ablation.result import SIGNIFICANT, Sweep
 from headlens.benchmarks.metrics import Array, Metric
-from headlens.model.heads import STACKS, Head
+from headlens.model.heads import STACKS, Head, link_name
 from headlens.report.canvas import (
     BASE,
     INSIDE,
+    MARGIN,
     ONE_COLUMN,
     TWO_COLUMNS,
     InchFigure,
     head_names,
     link_areas,
-    link_name,
     link_rows,
-    listing,
     luminance,
     page,
     text_size,
     wrapped,
 )
-from headlens.report.heatmaps import MARGIN, label
+from headlens.report.heatmaps import label
 from headlens.report.tag_figures import (
     ABOVE,
     BELOW,
@@ -51,7 +50,7 @@ from headlens.report.tag_figures import (
     WIDEST,
 )
 from headlens.report.words import among
-from headlens.util.formatting import counted
+from headlens.util.formatting import counted, listing
 
 UNSURE_MARK, UNDEFINED_MARK, BETTER_MARK, HARMS_MARK = "\u2022", "\u00d7", "+", "\u2212"
 NAMED = 3  # heads that the title of a map of importance names

@@ -28,13 +28,13 @@ from matplotlib.ft2font import FT2Font
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 
-from headlens.model.heads import Head
-from headlens.report.heatmaps import MARGIN, ONE_COLUMN, TWO_COLUMNS, column
 from headlens.util.files import file_name, inner_folder, remove, write_bytes
 from headlens.util.formatting import visible
 
 DPI = 200
 FEWEST = 12  # characters in a line
+MARGIN = 0.12  # inches
+ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0  # inches: how wide figures in a paper are
 SCREEN = 110  # dots per inch in a notebook
 _SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "headlens", "pdf.fonttype": 42}
 _NO_DATE: dict[str, dict[str, None]] = {
@@ -398,7 +398,6 @@ __all__ = [
     "column",
     "count_heads",
     "head_names",
-    "listing",
     "page",
 ]
 
@@ -451,11 +450,6 @@ def count_heads(table: pd.DataFrame) -> int:
     return len(table[["stack", "layer", "head"]].drop_duplicates())
 
 
-def listing(parts: Sequence[str]) -> str:
-    """Join parts of a sentence: ``a, b and c``."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
-
-
 # ---- Heads in figures that can be clicked: where an SVG stands in a page, a click on a head shows it
 
 
@@ -503,11 +497,6 @@ def link_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
 def link_lines(axes: Axes, lines: Mapping[str, list[tuple[float, float]]]) -> None:
     """The same for heads that are drawn as lines; where they lie over each other the last one is met."""
     _lay_over(axes, LineCollection(list(lines.values()), colors="white", linewidths=4), lines)
-
-
-def link_name(head: Head, several: bool) -> str:
-    """Write a head as pages name it: with its stack where the model has several."""
-    return str(head) if several else f"{head.layer}.{head.head}"
 
 
 def _lay_over(axes: Axes, over: Collection, names: Iterable[str]) -> None:
@@ -561,3 +550,17 @@ def luminance(colour: str) -> float:
     """Measure the relative luminance of a colour, 0..1 (WCAG 2)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def column(width: float, most: float | None = None) -> float:
+    """Choose the width of a figure: that of one or two columns of a paper where it fits, all in inches.
+
+    Args:
+        width: what the figure needs.
+        most: no column wider than this; any by default.
+
+    Returns:
+        The width of the column, or what is needed where that fits none.
+    """
+    columns = [one for one in (ONE_COLUMN, TWO_COLUMNS) if most is None or one <= most + 1e-9]
+    return next((one for one in columns if width <= one + 1e-9), width)

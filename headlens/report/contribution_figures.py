@@ -14,20 +14,20 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 
-from headlens.model.heads import STACKS, Head
+from headlens.model.heads import STACKS, Head, link_name
 from headlens.report.ablation_heads import Grid, Scale
 from headlens.report.canvas import (
+    MARGIN,
     POINTS,
     InchFigure,
     column,
     families_for,
     figure_bytes,
-    link_name,
     link_rows,
     page,
     text_size,
 )
-from headlens.report.heatmaps import LINE, MARGIN, label, ordinal
+from headlens.report.heatmaps import LINE, label, ordinal
 from headlens.report.viewer import figure_or_table
 from headlens.util.files import write_bytes, write_csv
 from headlens.util.formatting import visible

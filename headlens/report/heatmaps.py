@@ -19,7 +19,17 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from headlens.errors import InputError
-from headlens.report.canvas import DPI, POINTS, InchFigure, families_for, link_areas, text_size, wrapped
+from headlens.report.canvas import (
+    DPI,
+    MARGIN,
+    POINTS,
+    InchFigure,
+    column,
+    families_for,
+    link_areas,
+    text_size,
+    wrapped,
+)
 from headlens.util.formatting import visible
 
 if TYPE_CHECKING:
@@ -254,8 +264,7 @@ SCALE = PowerNorm(
 TICKS = (0, 0.01, 0.05, 0.1, 0.25, 0.5, 1)
 LINE = 1.35  # room for one label, in font sizes
 LONGEST_LABEL = 20  # characters
-ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0  # inches: how wide figures in a paper are
-MARGIN, BAR_ROOM = 0.12, 0.95  # inches
+BAR_ROOM = 0.95  # inches
 
 
 _JOINERS = "\u200c\u200d"
@@ -293,20 +302,6 @@ class Frame:
         figure.write(MARGIN, MARGIN, title, 10)
         figure.write(MARGIN, 3 * MARGIN + above + height, caption, 7, color="0.25")
         return figure, 2 * MARGIN + above
-
-
-def column(width: float, most: float | None = None) -> float:
-    """Choose the width of a figure: that of one or two columns of a paper where it fits, all in inches.
-
-    Args:
-        width: what the figure needs.
-        most: no column wider than this; any by default.
-
-    Returns:
-        The width of the column, or what is needed where that fits none.
-    """
-    columns = [one for one in (ONE_COLUMN, TWO_COLUMNS) if most is None or one <= most + 1e-9]
-    return next((one for one in columns if width <= one + 1e-9), width)
 
 
 def label(text: str, longest: int = LONGEST_LABEL) -> str:

@@ -14,6 +14,7 @@ from headlens.errors import InputError
 from headlens.model.heads import STACKS
 from headlens.report.canvas import (
     INSIDE,
+    MARGIN,
     ONE_COLUMN,
     POINTS,
     TWO_COLUMNS,
@@ -23,13 +24,12 @@ from headlens.report.canvas import (
     link_lines,
     link_points,
     link_rows,
-    listing,
     page,
     style_of,
     text_size,
 )
-from headlens.report.heatmaps import MARGIN, label
-from headlens.util.formatting import counted
+from headlens.report.heatmaps import label
+from headlens.util.formatting import counted, listing
 
 STEM = "mass@"
 PER_ROW = 6

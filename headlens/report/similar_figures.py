@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from headlens.report.canvas import (
     INSIDE,
+    MARGIN,
     POINTS,
     STYLES,
     TWO_COLUMNS,
@@ -28,15 +29,14 @@ from headlens.report.canvas import (
     column,
     link_points,
     link_rows,
-    listing,
     page,
     save_drawn,
     style_of,
     text_size,
 )
-from headlens.report.heatmaps import MARGIN, ordinal
+from headlens.report.heatmaps import ordinal
 from headlens.similar.measure import LARGEST
-from headlens.similar.similar import faithfulness, has_several, leaves, matrix_of, names_of, tree
+from headlens.similar.similar import faithfulness, has_several, leaves, matrix_of, names_of, sizes_told, tree
 
 __all__ = ["clustermap_figure", "draw_all", "embedding_figure", "save_figures"]
 
@@ -177,15 +177,6 @@ def finding(matrix: NDArray[np.float64], heads: pd.DataFrame, names: Sequence[st
         f"{len(heads):,} heads fall into {into} by what they look at; the closest are {names[one]} and "
         f"{names[other]} ({matrix[one, other]:.3f} nats)"
     )
-
-
-def sizes_told(sizes: Sequence[int]) -> str:
-    """Write the sizes of clusters, largest first: ``71 and 1 heads``."""
-    told = [f"{size:,}" for size in sizes[:NAMED]]
-    if len(sizes) > NAMED:
-        told.append(f"{len(sizes) - NAMED} smaller ones")
-        return listing(told)
-    return f"{listing(told)} heads"
 
 
 def _heads(count: int) -> str:

@@ -12,21 +12,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from headlens.model.heads import STACKS, Head
+from headlens.model.heads import STACKS, Head, link_name
 from headlens.report.canvas import (
+    MARGIN,
     ONE_COLUMN,
     POINTS,
     TWO_COLUMNS,
     InchFigure,
     link_areas,
-    link_name,
-    listing,
     page,
     save_drawn,
     style_of,
     text_size,
 )
-from headlens.report.heatmaps import MARGIN
 from headlens.report.score_figures import (
     MEASURE,
     best_heads,
@@ -35,8 +33,9 @@ from headlens.report.score_figures import (
     offset_figure,
     offset_table,
 )
+from headlens.runs.read import tags_by_head
 from headlens.scoring.compare import ALL
-from headlens.util.formatting import visible
+from headlens.util.formatting import listing, visible
 
 if TYPE_CHECKING:
     from headlens.scoring.compare import Comparison
@@ -126,22 +125,6 @@ def tag_map_figure(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") ->
         "split between them, from left to right and top to bottom, that with the strongest evidence first."
     )
     return HeadMap(cells, key).draw(title, caption)
-
-
-def tags_by_head(tags: pd.DataFrame) -> dict[Head, tuple[str, ...]]:
-    """Read the column `tags`.
-
-    Args:
-        tags: columns as in `headlens.util.files.TAGS`, also as read from a file.
-
-    Returns:
-        Every head's tags, strongest first.
-    """
-    columns = (tags["stack"], tags["layer"], tags["head"], tags["tags"].astype(object).fillna(""))
-    return {
-        Head(str(stack), int(layer), int(head)): tuple(filter(None, str(mine).split(";")))
-        for stack, layer, head, mine in zip(*columns, strict=True)
-    }
 
 
 def _tags_finding(counts: dict[str, int], n_heads: int, several: int, untagged: int) -> str:

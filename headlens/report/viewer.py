@@ -31,6 +31,7 @@ from headlens.model.heads import Head, Site, head_name, select
 from headlens.model.lens import Lens
 from headlens.report.canvas import STYLES, style_of
 from headlens.report.heatmaps import COLOURS
+from headlens.runs.read import Marks
 from headlens.util.files import remove, write_bytes, write_csv, write_text
 from headlens.util.formatting import visible
 from headlens.view.maps import AttentionMaps, maps_of
@@ -49,7 +50,7 @@ def viewer_page(data: Mapping[str, Any]) -> str:
     Returns:
         HTML.
     """
-    script = script("viewer-page.js")
+    own = script("viewer-page.js")
     texts = [text["title"] for text in data["texts"]]
     return template("viewer.html.j2").render(
         title=f"{data['model']}: attention of {_counted(data)}",
@@ -57,8 +58,8 @@ def viewer_page(data: Mapping[str, Any]) -> str:
         version=headlens.__version__,
         style=style("page.css", "viewer.css"),
         maps=as_json(data),
-        script=script,
-        script_hash=script_hash(script),
+        script=own,
+        script_hash=script_hash(own),
     )
 
 
@@ -100,21 +101,6 @@ def _counted(data: Mapping[str, Any]) -> str:
 MOST_TOKENS = 4096  # of one side that a page shows
 MOST_BYTES = 24 * 2**20  # of coded weights in one page
 Array = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """What earlier runs say about heads.
-
-    Args:
-        tags: of each head, strongest first; None where nobody looked.
-        importance: of each head, None where nobody measured.
-        method: how importance was estimated.
-    """
-
-    tags: Mapping[Head, Sequence[str]] | None = None
-    importance: Mapping[Head, float] | None = None
-    method: str = ""
 
 
 @dataclass(slots=True)

@@ -262,7 +262,7 @@ def among(judged: int, total: int, what: str, how: str = "") -> str:
     return f"{counted(judged, what)}{how} that could be judged ({total - judged:,} could not)"
 
 
-def plain_number(value: float, form: str) -> str:
+def as_number(value: float, form: str) -> str:
     """Write a number; one that is not defined as such, an infinite one as inf."""
     return "not defined" if np.isnan(value) else format(value, form)
 

@@ -16,8 +16,6 @@ import pandas as pd
 from headlens.errors import RunError
 from headlens.model.heads import STACKS, Head, number_ranges
 from headlens.model.lens import Lens
-from headlens.report.tag_figures import tags_by_head
-from headlens.report.viewer import Marks
 from headlens.util.files import (
     CHANGED,
     SCORES,
@@ -557,3 +555,34 @@ def _same_model(lens: Lens, run: Path) -> None:
             f"{run} is about other weights ({model.get('name')}).",
             "Name a run of the same model with --from.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What earlier runs say about heads.
+
+    Args:
+        tags: of each head, strongest first; None where nobody looked.
+        importance: of each head, None where nobody measured.
+        method: how importance was estimated.
+    """
+
+    tags: Mapping[Head, Sequence[str]] | None = None
+    importance: Mapping[Head, float] | None = None
+    method: str = ""
+
+
+def tags_by_head(tags: pd.DataFrame) -> dict[Head, tuple[str, ...]]:
+    """Read the column `tags`.
+
+    Args:
+        tags: columns as in `headlens.util.files.TAGS`, also as read from a file.
+
+    Returns:
+        Every head's tags, strongest first.
+    """
+    columns = (tags["stack"], tags["layer"], tags["head"], tags["tags"].astype(object).fillna(""))
+    return {
+        Head(str(stack), int(layer), int(head)): tuple(filter(None, str(mine).split(";")))
+        for stack, layer, head, mine in zip(*columns, strict=True)
+    }

@@ -14,7 +14,7 @@ from headlens.corpus.hub import is_hub
 from headlens.corpus.inputs import Inputs, read_targets
 from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError
-from headlens.model.lens import Lens, load
+from headlens.model.lens import Lens
 from headlens.scoring.base import Context, Scorer, Tally
 from headlens.scoring.evidence import Settings, margins_in_force, score_table, tag_table
 from headlens.scoring.passes import Reading, run_passes
@@ -97,7 +97,7 @@ def classify(
     """
     check_tags(tags)
     in_force = margins_in_force(margins or {})
-    lens = load(lens) if isinstance(lens, str) else lens
+    lens = Lens.load(lens) if isinstance(lens, str) else lens
     if not isinstance(corpus, Corpus):
         corpus = read_corpus(corpus)
     _check(lens)

@@ -14,19 +14,18 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
-from sklearn.manifold import smacof
-from sklearn.metrics import silhouette_score
+from sklearn.manifold import smacof  # type: ignore[import-untyped]
+from sklearn.metrics import silhouette_score  # type: ignore[import-untyped]
 
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import Inputs, sentence_inputs
 from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
-from headlens.model.heads import Head
-from headlens.model.lens import Lens, check_ids, load
-from headlens.report.canvas import link_name
-from headlens.report.similar_figures import sizes_told
+from headlens.model.heads import Head, link_name
+from headlens.model.lens import Lens, check_ids
 from headlens.scoring.passes import Reading, because
 from headlens.similar.measure import LARGEST, Array, Compared, by_head, compare_heads
+from headlens.util.formatting import listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def similar(
     """
     options = options or Options()
     check(options)
-    lens = load(lens) if isinstance(lens, str) else lens
+    lens = Lens.load(lens) if isinstance(lens, str) else lens
     corpus = text if isinstance(text, Corpus) else read_corpus(text)
     if lens.tokenizer is None:
         raise InputError(
@@ -235,7 +234,7 @@ def _tables(
 
 
 CLUSTERS_MOST = 20  # clusters that are tried
-Array = NDArray[np.float64]
+SIZES_NAMED = 4  # clusters whose sizes are named
 
 
 @dataclass(frozen=True, eq=False)
@@ -587,3 +586,12 @@ def _spread(pairs: pd.DataFrame, facts: Mapping[str, Any]) -> Markup:
     return Markup(
         "Half of all pairs are less than {:.3f} nats apart (0: the same; ln 2 = {:.3f}: no common key){}.{}"
     ).format(pairs["js"].median(), LARGEST, over, tokens)
+
+
+def sizes_told(sizes: Sequence[int]) -> str:
+    """Write the sizes of clusters, largest first: ``71 and 1 heads``."""
+    told = [f"{size:,}" for size in sizes[:SIZES_NAMED]]
+    if len(sizes) > SIZES_NAMED:
+        told.append(f"{len(sizes) - SIZES_NAMED} smaller ones")
+        return listing(told)
+    return f"{listing(told)} heads"

@@ -231,3 +231,8 @@ def mended(text: str, *others: str | None) -> tuple[str, list[str | None]]:
             what = f"{count:,} signs that are no characters (broken bytes, say) were"
         warnings.warn(f"{what} replaced by U+FFFD ({REPLACEMENT}) in the text.", stacklevel=3)
     return made, rest
+
+
+def listing(parts: Sequence[str]) -> str:
+    """Join parts of a sentence: ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -24,7 +24,7 @@ from headlens.util.formatting import mended
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from headlens.report.viewer import Marks
+    from headlens.runs.read import Marks
 
 
 Heads = str | Head | Sequence[Head]
@@ -350,7 +350,7 @@ class Captured:
     Args:
         patterns: for each site with a wanted head the weights [head, query, key], float32 on the CPU.
         numbers: for each of them the numbers of the heads that the first axis stands for.
-        norms: for each of them |f(x)| [head, key], see `headlens.model.weights`; empty where any site does not show
+        norms: for each of them |f(x)| [head, key], see `headlens.model.weights`; empty where a site does not show
             its values or has no W_O.
     """
 

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from headlens.cli.experiment_parts import as_published, read_published
+from headlens.cli.experiment_parts import read_published
 from headlens.errors import InputError
+from headlens.report.page.experiment import as_published
 
 TABLE = """stack,layer,head,measure,score,tagged
 encoder,0,0,obj,0.5,True

@@ -10,7 +10,8 @@ import toys
 from browser import open_page
 from headlens.model.heads import Head
 from headlens.report.page.write import write_report
-from headlens.report.viewer import Marks, save_examples
+from headlens.report.viewer import save_examples
+from headlens.runs.read import Marks
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import madeup
 import toys
 from browser import open_page
 from headlens.report.page.write import write_report
-from headlens.report.viewer import Marks, save_examples
+from headlens.report.viewer import save_examples
+from headlens.runs.read import Marks
 from headlens.util.formatting import visible
 
 HOSTILE = [

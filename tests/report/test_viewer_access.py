@@ -6,7 +6,7 @@ import pytest
 
 import toys
 from headlens.report.canvas import luminance
-from headlens.report.viewer import Marks
+from headlens.runs.read import Marks
 from viewers import TEXT, viewing
 
 MAPS = toys.random_maps(["[CLS]", "the", "dog", "barks", "unaccountably", "[SEP]"], 2, 12)

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 import toys
 from headlens.model.heads import Head
 from headlens.report.canvas import STYLES
-from headlens.report.viewer import Marks
+from headlens.runs.read import Marks
 from viewers import chosen, controls, grid, shows, tokens, viewing
 
 TOKENS = ["[CLS]", "the", "dog", "barks", "[SEP]"]

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 import toys
 from browser import open_page
 from headlens.model.heads import Head
-from headlens.report.viewer import Marks
+from headlens.runs.read import Marks
 from headlens.util.formatting import visible
 from viewers import shows, viewing
 

@@ -20,6 +20,7 @@ from headlens.report.words import (
     Place,
     among,
     as_bad_or_worse,
+    as_number,
     beyond_random,
     can_go,
     chip,
@@ -30,7 +31,6 @@ from headlens.report.words import (
     one_head,
     one_head_kept,
     only_stack,
-    plain_number,
     primary_rows,
     tested,
     too_few_draws,
@@ -410,7 +410,7 @@ def _words_random(found: Ablation) -> Sentences:
     ]
     for row in clear[:NAMED]:
         n = as_bad_or_worse(row.at_least_as_bad, int(row.draws))
-        mean, low, high = (plain_number(x, ".4f") for x in (row.random_mean, row.random_low, row.random_high))
+        mean, low, high = (as_number(x, ".4f") for x in (row.random_mean, row.random_low, row.random_high))
         said.append(
             visible(
                 f"{row.condition}: {row.value:.4f}; without random sets {mean} on average "

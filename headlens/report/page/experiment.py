@@ -8,11 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.cli.experiment_parts import COLUMNS, as_published
 from headlens.report.page.section import Column, Section, Table
 from headlens.report.words import Place
 from headlens.runs.read import at, read_table
 from headlens.util.formatting import counted, visible
+
+COLUMNS = [
+    "model", "seed", "what", "measured", "bound", "published", "difference", "source", "found_in",
+]  # fmt: skip
 
 FILES = ("published.csv",)
 _TEXTS = ("model", "what", "bound", "source", "found_in")
@@ -76,3 +79,8 @@ def _table(table: pd.DataFrame) -> Table:
     if bounded:
         note += " Where there is a bound, the paper gives no more than that of the number."
     return Table("Measured and published", columns, table, FILES[0], note)
+
+
+def as_published(bound: str, value: float) -> str:
+    """Write a published figure: ``0.57``, or ``at least 0.9``."""
+    return f"{bound} {value:.4g}".strip()
