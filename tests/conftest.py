@@ -23,7 +23,7 @@ settings.load_profile("headlens")
 @pytest.fixture(scope="session")
 def chromium():
     """A browser for the whole session, started by the first test that asks for it; see `browser`."""
-    from browser import launched
+    from support.browser import launched
 
     with launched() as browser:
         yield browser

@@ -9,7 +9,7 @@ import pkgutil
 import pytest
 
 import headlens
-import real
+from support import real
 
 
 def with_examples():

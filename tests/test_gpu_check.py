@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-import real
+from support import real
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import real
+from support import real
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 

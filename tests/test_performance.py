@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-import real
+from support import real
 
 PARTS = ("capture", "scoring", "classify", "view", "ablation", "screening", "similar", "long", "memory")
 

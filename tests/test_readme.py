@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import headlens
-import toys
-from families import build
 from headlens.benchmarks.registry import KINDS
 from headlens.errors import InputError, RunError
 from headlens.scoring.scorers import SCORERS
-from real import need_minilm
-from toytext import toy_tokenizer
+from support import toys
+from support.families import build
+from support.real import need_minilm
+from support.toytext import toy_tokenizer
 
 README = Path(__file__).parents[1] / "README.md"
 

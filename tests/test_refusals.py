@@ -8,8 +8,8 @@ import transformers
 from torch import nn
 
 import headlens
-from families import VOCAB, batch, build
 from headlens.errors import ModelError
+from support.families import VOCAB, batch, build
 
 SMALL = {
     "vocab_size": VOCAB,

@@ -15,11 +15,11 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 import headlens
-from families import build
 from headlens.ablation.measure import Units
 from headlens.cli import main
 from headlens.errors import ModelError
-from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
+from support.families import build
+from support.toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 
 
 @pytest.fixture

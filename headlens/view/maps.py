@@ -350,8 +350,8 @@ class Captured:
     Args:
         patterns: for each site with a wanted head the weights [head, query, key], float32 on the CPU.
         numbers: for each of them the numbers of the heads that the first axis stands for.
-        norms: for each of them |f(x)| [head, key], see `headlens.model.weights`; empty where a site does not show
-            its values or has no W_O.
+        norms: for each of them |f(x)| [head, key], see `headlens.model.weights`; empty where a site does not
+            show its values or has no W_O.
     """
 
     patterns: dict[Site, Tensor]

@@ -5,7 +5,11 @@ import pytest
 import torch
 
 import headlens
-from carriers import (
+from headlens.ablation.gates import Fit, loss_without
+from headlens.ablation.importance import METHODS, NEED_LOSSES, Settings, estimate, layer_norms, per_example
+from headlens.benchmarks.registry import open_benchmark
+from headlens.errors import InputError, ModelError
+from support.carriers import (
     CARRIER,
     DEAD,
     NOISE,
@@ -14,12 +18,8 @@ from carriers import (
     carrier_and_noise,
     rows,
 )
-from families import build
-from headlens.ablation.gates import Fit, loss_without
-from headlens.ablation.importance import METHODS, NEED_LOSSES, Settings, estimate, layer_norms, per_example
-from headlens.benchmarks.registry import open_benchmark
-from headlens.errors import InputError, ModelError
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from support.families import build
+from support.toytext import toy_pairs, toy_tokenizer, write_pairs
 
 IDS = [[5, 9, 30], [17, 8, 22, 41, 6], [7, 12], [33, 9, 50, 12]]
 

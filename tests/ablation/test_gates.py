@@ -7,14 +7,23 @@ import pytest
 import torch
 
 import headlens
-from carriers import CARRIER, DEAD, NOISE, backup_pair, benchmark_of, carrier_and_noise, losses_of, rows
-from families import build
 from headlens.ablation.gates import ROLES, Fit, Learned, _batches, _slope, draw, learn_gates, open_probability
 from headlens.ablation.importance import Settings, estimate
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError
 from headlens.model.heads import Head
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from support.carriers import (
+    CARRIER,
+    DEAD,
+    NOISE,
+    backup_pair,
+    benchmark_of,
+    carrier_and_noise,
+    losses_of,
+    rows,
+)
+from support.families import build
+from support.toytext import toy_pairs, toy_tokenizer, write_pairs
 
 IDS = [[5, 9, 30], [17, 8, 22, 41, 6], [7, 12], [33, 9, 50, 12]]
 FIT = Fit(steps=120, learning_rate=0.2, examples_at_once=10)

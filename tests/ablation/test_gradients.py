@@ -5,19 +5,19 @@ import pytest
 import torch
 
 import headlens
-from carriers import (
-    losses_of,
-    rows,
-    scaled,
-)
-from families import build
 from headlens.ablation.gates import loss_without
 from headlens.ablation.importance import estimate, integrated, per_example
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.language import Language
 from headlens.benchmarks.registry import open_benchmark
 from headlens.model.heads import Head
-from toytext import toy_pairs, toy_text, toy_tokenizer, write_lines, write_pairs
+from support.carriers import (
+    losses_of,
+    rows,
+    scaled,
+)
+from support.families import build
+from support.toytext import toy_pairs, toy_text, toy_tokenizer, write_lines, write_pairs
 
 ROUGH = ("llama", "bloom", "t5")  # compute some parts in float32, whatever the model's type
 CAUSAL = ("gpt2", "llama", "bloom")

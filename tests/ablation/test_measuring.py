@@ -10,14 +10,14 @@ import torch
 import transformers
 
 import headlens
-import toytasks
-from families import ALL, build
 from headlens.ablation.conditions import Choice, Condition, each
 from headlens.ablation.measure import Measuring, Units
 from headlens.ablation.prefix import NOTHING
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.registry import open_benchmark
-from toytext import toy_pairs, toy_text, toy_tokenizer, write_lines, write_pairs
+from support import toytasks
+from support.families import ALL, build
+from support.toytext import toy_pairs, toy_text, toy_tokenizer, write_lines, write_pairs
 
 
 def texts(n, seed):

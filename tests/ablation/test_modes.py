@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import headlens
-from families import ALL, BY_HOOKS, batch, build, implementations
 from headlens.errors import InputError, ModelError
 from headlens.model.replacements import MODES, gather
-from toytext import toy_text, toy_tokenizer
+from support.families import ALL, BY_HOOKS, batch, build, implementations
+from support.toytext import toy_text, toy_tokenizer
 
 SEQ2SEQ = ("t5", "bart", "marian")
 

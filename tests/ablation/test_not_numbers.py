@@ -10,9 +10,6 @@ import pytest
 import torch
 
 import headlens
-import notnumbers
-import toytasks
-from families import build
 from headlens.ablation import gates
 from headlens.ablation.importance import METHODS, estimate
 from headlens.ablation.measure import Measuring
@@ -21,7 +18,9 @@ from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, ModelError, NotNumbersError
 from headlens.model import replacements as modes
 from headlens.model.heads import Head
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from support import notnumbers, toytasks
+from support.families import build
+from support.toytext import toy_pairs, toy_tokenizer, write_pairs
 
 NAN, INF = math.nan, math.inf
 KINDS = ["language", "masked", "pairs", "classification", "probe", "similarity", "translation"]

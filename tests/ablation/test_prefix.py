@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import headlens
-from families import ALL, BY_INTERFACE, batch, build
 from headlens.ablation.prefix import BLOCKS, HEADS, NOTHING, PROJECTIONS, Prefix
 from headlens.model.blocks import blocks_of, first_block
 from headlens.model.replacements import gather
+from support.families import ALL, BY_INTERFACE, batch, build
 
 
 def logits(lens, inputs):

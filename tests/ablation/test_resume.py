@@ -14,7 +14,7 @@ import pytest
 import headlens
 from headlens.ablation.sweep import sweep
 from headlens.errors import RunError
-from toytext import store_bert, toy_pairs, write_pairs
+from support.toytext import store_bert, toy_pairs, write_pairs
 
 RUNS = {  # with how many files on disk each run is killed: while importance is estimated, and later
     "each": (["--mode", "mean", "--order", "gradient,shapley", "--permutations", "2"], (4, 24)),

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from carriers import CARRIER, NOISE, backup_pair, benchmark_of, losses_of, scaled
 from headlens.ablation.importance import Settings, badness, estimate, shapley
 from headlens.model.heads import Head
+from support.carriers import CARRIER, NOISE, backup_pair, benchmark_of, losses_of, scaled
 
 HEADS = [Head("encoder", 0, i) for i in range(4)]
 

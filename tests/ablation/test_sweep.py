@@ -10,7 +10,6 @@ import torch
 from scipy import stats
 
 import headlens
-from families import build
 from headlens.ablation.conditions import SWEEPS
 from headlens.ablation.importance import ranked
 from headlens.ablation.result import same_input
@@ -21,7 +20,8 @@ from headlens.errors import InputError, RunError
 from headlens.model.heads import Head
 from headlens.model.replacements import MODES
 from headlens.util.files import ABLATION, IMPORTANCE
-from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
+from support.families import build
+from support.toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 
 
 def lens_of(family: str, **options):

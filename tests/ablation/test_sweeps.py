@@ -11,8 +11,6 @@ import torch
 from scipy import stats
 
 import headlens
-from carriers import CARRIER, NOISE, backup_pair, benchmark_of, carriers
-from families import build
 from headlens.ablation.conditions import Choice, cumulative, tags
 from headlens.ablation.plan import halves
 from headlens.ablation.result import best_of_layers, headline
@@ -23,7 +21,9 @@ from headlens.errors import InputError, RunError
 from headlens.model.heads import Head
 from headlens.util.files import TAGS, write_csv
 from headlens.util.statistics import draws
-from toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
+from support.carriers import CARRIER, NOISE, backup_pair, benchmark_of, carriers
+from support.families import build
+from support.toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 
 
 def one_carrier():

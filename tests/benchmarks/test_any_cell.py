@@ -7,9 +7,9 @@ import pandas as pd
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import anything
 from headlens.benchmarks.files import read_rows, read_table
 from headlens.util.files import read_csv, write_csv
+from support import anything
 
 NAMES = ("text", "label")
 ANY = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), max_size=8)

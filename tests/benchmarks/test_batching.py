@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import headlens
-from families import build
 from headlens.ablation.importance import per_example
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.predict import run_batches, until_it_fits
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import ModelError
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from support.families import build
+from support.toytext import toy_pairs, toy_tokenizer, write_pairs
 
 
 def lens():

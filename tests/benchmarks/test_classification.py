@@ -11,12 +11,12 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from tokenizers import processors
 
 import headlens
-from families import ALL, build
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError, ModelError
-from toytext import toy_text, toy_tokenizer
+from support.families import ALL, build
+from support.toytext import toy_text, toy_tokenizer
 
 NAMES = ("good", "bad", "Mixed")
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-import toys
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.metrics import Accuracy
 from headlens.benchmarks.registry import Differentiable, open_benchmark
-from toytasks import CHOICE, LAST_WORD, ROLLING, WRITING, lens_of, task
-from toytext import toy_text
+from support import toys
+from support.toytasks import CHOICE, LAST_WORD, ROLLING, WRITING, lens_of, task
+from support.toytext import toy_text
 
 lm_eval = pytest.importorskip("lm_eval")
 

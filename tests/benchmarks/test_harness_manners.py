@@ -11,14 +11,14 @@ import torch
 import transformers
 
 import headlens
-from families import build
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks import harness as harness_tasks
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, ModelError, RunError
-from toytasks import ROLLING, WRITING, lens_of, task
-from toytext import toy_tokenizer
+from support.families import build
+from support.toytasks import ROLLING, WRITING, lens_of, task
+from support.toytext import toy_tokenizer
 
 lm_eval = pytest.importorskip("lm_eval")
 

@@ -8,14 +8,14 @@ import torch
 import transformers
 
 import headlens
-import toys
-from families import build
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.language import windows
 from headlens.benchmarks.registry import open_benchmark, sample_benchmark
 from headlens.errors import InputError, ModelError
-from toytext import toy_text, toy_tokenizer, write_lines
+from support import toys
+from support.families import build
+from support.toytext import toy_text, toy_tokenizer, write_lines
 
 CAUSAL = ["gpt2", "llama", "gpt_neox", "bloom", "mistral"]
 MASKED = ["bert", "roberta", "modernbert", "deberta_v2"]

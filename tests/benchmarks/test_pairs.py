@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import headlens
-import toys
-from families import build
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError, ModelError
-from real import data
-from toytext import toy_text, toy_tokenizer
+from support import toys
+from support.families import build
+from support.real import data
+from support.toytext import toy_text, toy_tokenizer
 
 FRAMES = {"none": (), "bos": ("[CLS]",), "both": ("[CLS]", "[SEP]")}
 

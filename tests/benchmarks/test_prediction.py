@@ -7,9 +7,9 @@ import torch
 
 import headlens
 import headlens.benchmarks.predict as prediction
-from families import ALL, batch, build
 from headlens.benchmarks.predict import body_of, has_head, no_cache, predict
-from toytext import toy_tokenizer
+from support.families import ALL, batch, build
+from support.toytext import toy_tokenizer
 
 FAMILIES = [family for family in ALL if family not in ("t5", "bart", "marian")]
 

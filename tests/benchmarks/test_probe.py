@@ -5,13 +5,13 @@ import pytest
 import torch
 
 import headlens
-from families import build
 from headlens.benchmarks import probe as linear
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError
 from headlens.util.files import file_sha256
-from toytext import toy_text, toy_tokenizer
+from support.families import build
+from support.toytext import toy_text, toy_tokenizer
 
 LABELS = ("high", "low", "mid")
 

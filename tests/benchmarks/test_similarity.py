@@ -6,12 +6,12 @@ import torch
 from scipy import stats
 
 import headlens
-from families import build
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import Options, longest_input
 from headlens.benchmarks.registry import KINDS, SAMPLE, open_benchmark, sample_benchmark
 from headlens.errors import InputError, ModelError
-from toytext import toy_pairs, toy_text, toy_tokenizer, write_pairs
+from support.families import build
+from support.toytext import toy_pairs, toy_text, toy_tokenizer, write_pairs
 
 
 def lens_of(family: str):

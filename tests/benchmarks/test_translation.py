@@ -9,12 +9,12 @@ import torch
 import transformers
 
 import headlens
-from families import build
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks.base import Options
 from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError, ModelError, RunError
-from toytext import toy_text, toy_tokenizer
+from support.families import build
+from support.toytext import toy_text, toy_tokenizer
 
 sacrebleu = pytest.importorskip("sacrebleu")
 FAMILIES = ["bart", "marian", "t5"]

@@ -8,11 +8,11 @@ import torch
 import transformers
 
 import headlens
-from families import ALL, VOCAB, build
 from headlens.checks import check as checks
 from headlens.checks.inputs import Options, Subject
 from headlens.errors import InputError
-from toytext import toy_tokenizer
+from support.families import ALL, VOCAB, build
+from support.toytext import toy_tokenizer
 
 NO_TOKENIZER = {"tokens", "words"}
 NO_SDPA = {"gpt_oss", "deberta_v2", "bloom", "gpt_neo", "mpnet"}

@@ -10,9 +10,9 @@ from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 
 import headlens
-from checked import failed, ok
-from families import build
 from headlens.checks.inputs import Subject
+from support.checked import failed, ok
+from support.families import build
 
 
 def scaled(function, by: float):

@@ -10,13 +10,13 @@ import transformers
 from transformers.models.bert import modeling_bert
 
 import headlens
-from checked import failed, found, ok
-from families import ALL, build
 from headlens.checks import inputs as fed
 from headlens.checks.check import CHECKS, finding_of
 from headlens.checks.inputs import Subject
 from headlens.model.attention_call import AttentionCall
 from headlens.model.seam import Seam
+from support.checked import failed, found, ok
+from support.families import ALL, build
 
 
 def test_looking_that_changes_the_model(monkeypatch):

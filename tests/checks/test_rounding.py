@@ -7,8 +7,8 @@ import torch
 import transformers
 
 import headlens
-from families import build
 from headlens.checks.inputs import Subject, amplified, gap, last_place, look, rounding
+from support.families import build
 
 
 def amplification(model) -> float:

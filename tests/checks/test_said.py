@@ -8,10 +8,10 @@ import transformers
 from transformers import masking_utils
 
 import headlens
-from families import ALL, build
 from headlens.checks.of_model import Reach, config_of, counts, reach_of
 from headlens.model.masks import LazyMask
-from toys import site
+from support.families import ALL, build
+from support.toys import site
 
 
 def mask(function) -> LazyMask:

@@ -8,9 +8,9 @@ import transformers
 from transformers import masking_utils
 
 import headlens
-from checked import failed, ok
-from families import ALL, build
 from headlens.checks.check import CHECKS
+from support.checked import failed, ok
+from support.families import ALL, build
 
 
 def test_missing_weights(tmp_path):

@@ -10,14 +10,14 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedTokenizerFast
 
 import headlens
-from families import build
 from headlens.benchmarks.registry import open_benchmark
 from headlens.checks.check import CHECKS, finding_of
 from headlens.checks.inputs import TEXTS, Subject, sample, unknown_ids
 from headlens.corpus.words import word_spans
 from headlens.errors import InputError
 from headlens.model.lens import of_texts
-from toytext import toy_tokenizer
+from support.families import build
+from support.toytext import toy_tokenizer
 
 
 def english(lost: str | None = None, n_words: int = 200) -> PreTrainedTokenizerFast:

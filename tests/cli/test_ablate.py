@@ -10,7 +10,7 @@ from transformers import BertModel
 
 from headlens.cli import main
 from headlens.util.files import ABLATION, IMPORTANCE
-from toytext import store_bert, toy_pairs, write_pairs
+from support.toytext import store_bert, toy_pairs, write_pairs
 
 FILES = ["ablation.csv", "examples.json", "figures", "importance.csv", "report.html", "run.json", "units"]
 

@@ -7,11 +7,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-import anything
-from families import build
-from goodfiles import READERS, TREE
 from headlens.cli import LONGEST, main
-from toytext import toy_tokenizer
+from support import anything
+from support.families import build
+from support.goodfiles import READERS, TREE
+from support.toytext import toy_tokenizer
 
 CORPUS = ["classify", "{model}", "--corpus", "{corpus}", "--tags"]
 BENCHMARKS = {

@@ -8,11 +8,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from families import build
 from headlens import cli
 from headlens.checks.check import CHECKS
-from real import need_minilm
-from toytext import toy_pairs, toy_tokenizer, write_pairs
+from support.families import build
+from support.real import need_minilm
+from support.toytext import toy_pairs, toy_tokenizer, write_pairs
 
 CONLLU = "1\tw7\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tw9\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
 

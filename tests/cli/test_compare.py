@@ -4,11 +4,11 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.colors import to_hex
 
-import madeup
 from headlens.cli import COMMANDS, main
 from headlens.report.tag_figures import changes_figure
 from headlens.runs.read import read_finished
 from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare
+from support import madeup
 
 FIRST = {("encoder", 0, 0): ["delimiter"], ("encoder", 0, 1): ["syntactic", "delimiter"]}
 SECOND = {("encoder", 0, 1): ["delimiter"], ("encoder", 1, 1): ["delimiter"]}

@@ -12,11 +12,11 @@ import transformers
 from click.testing import CliRunner
 
 import headlens.model.describe
-from families import build
 from headlens import cli
 from headlens.errors import ModelError
 from headlens.model.anatomy import examine
 from headlens.model.describe import table
+from support.families import build
 
 
 def run(*arguments: str):

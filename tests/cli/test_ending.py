@@ -17,7 +17,7 @@ from headlens.benchmarks.similarity import Similarity
 from headlens.cli import main
 from headlens.lens import Lens
 from headlens.model.devices import is_out_of_memory
-from toytext import store_bert, toy_pairs, write_pairs
+from support.toytext import store_bert, toy_pairs, write_pairs
 
 GOES_ON = " What was finished is kept: type the same again, and it goes on."
 WORDS = "w5 w6 w7 w8\n" * 8

@@ -6,9 +6,8 @@ import re
 import pytest
 from click.testing import CliRunner
 
-import real
-import toys
 from headlens.cli import main
+from support import real, toys
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-import finishedruns
 from headlens.ablation.result import BEST
 from headlens.cli import main
-from toytext import store_bert, toy_pairs, write_pairs
+from support import finishedruns
+from support.toytext import store_bert, toy_pairs, write_pairs
 
 
 @pytest.fixture

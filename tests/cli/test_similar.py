@@ -4,13 +4,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-import madeup
-import planted
-import real
-import runpages
-import toys
 from headlens.cli import main
 from headlens.similar.similar import CLUSTERS, DISTANCES
+from support import madeup, planted, real, runpages, toys
 
 
 def run(*arguments):

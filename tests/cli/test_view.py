@@ -3,11 +3,10 @@ import pytest
 from click.testing import CliRunner
 
 import headlens
-import real
-import toys
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
 from headlens.report.canvas import DPI
+from support import real, toys
 
 WORKS = "Endings that work: .png .svg .pdf for heatmaps, .html for an interactive page, .csv for a table."
 

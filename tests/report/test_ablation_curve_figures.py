@@ -10,8 +10,8 @@ from matplotlib.colors import to_hex
 
 from headlens.report.ablation_figures import figures
 from headlens.report.ablation_heads import WORSE
-from pictures import assert_readable, said
-from sweeps import cumulative, drawn
+from support.pictures import assert_readable, said
+from support.sweeps import cumulative, drawn
 
 
 def curves(figure):

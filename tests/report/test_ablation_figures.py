@@ -10,8 +10,8 @@ from matplotlib.colors import to_hex
 from headlens.errors import RunError
 from headlens.report.ablation_figures import figures
 from headlens.report.canvas import InchFigure, save_drawn
-from pictures import assert_readable, reddish, said, ticks
-from sweeps import with_methods
+from support.pictures import assert_readable, reddish, said, ticks
+from support.sweeps import with_methods
 
 
 def test_methods_of_importance():

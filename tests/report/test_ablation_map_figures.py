@@ -14,8 +14,8 @@ from headlens.ablation.importance import agreement, ranked
 from headlens.model.heads import Head
 from headlens.report.ablation_figures import figures, gates_figure
 from headlens.report.ablation_heads import BETTER, MISSING, WORSE, importance_figure
-from pictures import assert_readable, colours, reddish, said, ticks
-from sweeps import ACCURACY, LOSS, drawn, each, heads_of, with_methods
+from support.pictures import assert_readable, colours, reddish, said, ticks
+from support.sweeps import ACCURACY, LOSS, drawn, each, heads_of, with_methods
 
 SMALL, LARGE = (2, 4), (24, 16)
 

@@ -9,8 +9,8 @@ from matplotlib.colors import to_hex
 from headlens.ablation.conditions import Condition
 from headlens.report.ablation_figures import control_changes, figures
 from headlens.report.ablation_heads import BETTER, UNSURE, WORSE
-from pictures import assert_readable, said, ticks
-from sweeps import ACCURACY, drawn, heads_of, only, sweep_of
+from support.pictures import assert_readable, said, ticks
+from support.sweeps import ACCURACY, drawn, heads_of, only, sweep_of
 
 
 def bars(axes):

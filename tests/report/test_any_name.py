@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-import anything
 from headlens.cli import main
 from headlens.util.files import TAGS, write_csv
-from toytext import store_bert
+from support import anything
+from support.toytext import store_bert
 
 NAMES = anything.words("/", most=3).filter(lambda name: len(name.encode()) < 200 and name not in (".", ".."))
 CELLS = st.lists(anything.words().map(lambda text: " ".join(text.split())), min_size=5, max_size=5)

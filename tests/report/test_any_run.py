@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import alike
-import anything
-import finishedruns
 from headlens.ablation.measure import Units
 from headlens.cli.experiment_parts import TAKES, read_published
 from headlens.errors import HeadlensError, RunError
@@ -20,6 +17,7 @@ from headlens.report.page.write import report_page
 from headlens.runs.read import read_finished, read_marks
 from headlens.scoring.compare import compare
 from headlens.util.files import CONTROLS
+from support import alike, anything, finishedruns
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
 CELLS = (

@@ -6,16 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import finishedruns
 from headlens.ablation.result import BEST
 from headlens.cli.ablate import ablation as summary
 from headlens.report.ablation_figures import pruning_figure
 from headlens.report.words import one_head, too_few_draws
 from headlens.util.files import CONTROLS, write_csv
 from headlens.util.formatting import per_cent
-from pictures import said as said_by_figure
-from runpages import page_of, said
-from sweeps import cumulative, each, heads_of
+from support import finishedruns
+from support.pictures import said as said_by_figure
+from support.runpages import page_of, said
+from support.sweeps import cumulative, each, heads_of
 
 
 def layers(rows):

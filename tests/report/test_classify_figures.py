@@ -4,12 +4,12 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-import madeup
 from headlens.errors import InputError
 from headlens.report.canvas import STYLES
 from headlens.report.score_figures import best_heads
 from headlens.report.tag_figures import best_heads_figure, entropy_figure, offset_figure, save_figures
-from pictures import assert_readable, said
+from support import madeup
+from support.pictures import assert_readable, said
 
 
 def test_the_best_head_of_each_relation():

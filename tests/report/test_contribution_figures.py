@@ -5,8 +5,6 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-import madeup
-import toys
 from headlens.contributions.contributions import MEASURES, Contributions
 from headlens.contributions.measure import Predicted
 from headlens.contributions.stream import BY_TOKEN
@@ -14,7 +12,8 @@ from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.report.canvas import figure_bytes
 from headlens.report.contribution_figures import summary
-from pictures import assert_readable, colours, reddish, said
+from support import madeup, toys
+from support.pictures import assert_readable, colours, reddish, said
 
 HREF = "{http://www.w3.org/1999/xlink}href"
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import toys
 from headlens.model.heads import Head
 from headlens.report.canvas import DPI, figure_bytes
 from headlens.report.heatmaps import SCALE, compose, pooled
 from headlens.view.maps import AttentionMaps
+from support import toys
 
 
 def words(count):

@@ -6,12 +6,11 @@ import matplotlib
 import numpy as np
 import pytest
 
-import madeup
-import toys
 from headlens.report.canvas import figure_bytes, link_areas
 from headlens.report.score_figures import best_heads_figure, entropy_figure
 from headlens.report.tag_figures import tag_map_figure
-from pictures import pixels
+from support import madeup, toys
+from support.pictures import pixels
 
 HREF = "{http://www.w3.org/1999/xlink}href"
 

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import madeup
 from headlens.ablation.importance import ranked
 from headlens.report.ablation_figures import figures
 from headlens.report.canvas import figure_bytes
@@ -17,8 +16,9 @@ from headlens.report.score_figures import best_heads_figure, offset_figure
 from headlens.report.tag_figures import changes_figure, draw_all
 from headlens.runs.read import read_finished
 from headlens.scoring.compare import compare
-from pictures import pixels
-from sweeps import each, heads_of, only
+from support import madeup
+from support.pictures import pixels
+from support.sweeps import each, heads_of, only
 
 HREF, SVG = "{http://www.w3.org/1999/xlink}href", "{http://www.w3.org/2000/svg}"
 NAMES = [f"{layer}.{head}" for layer in range(2) for head in range(3)]

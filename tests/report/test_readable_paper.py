@@ -10,7 +10,6 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-import toys
 from headlens.ablation.conditions import Condition
 from headlens.errors import InputError
 from headlens.report.ablation_figures import ROLES, figures
@@ -26,8 +25,9 @@ from headlens.report.canvas import (
     text_style,
     wrapped,
 )
-from pictures import assert_readable
-from sweeps import drawn, each, heads_of, sweep_of, with_methods
+from support import toys
+from support.pictures import assert_readable
+from support.sweeps import drawn, each, heads_of, sweep_of, with_methods
 
 
 def contrast(one, other):

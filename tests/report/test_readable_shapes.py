@@ -9,8 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import madeup
-import toys
 from headlens.ablation.conditions import Condition
 from headlens.ablation.importance import agreement, ranked
 from headlens.report.ablation_figures import figures
@@ -19,8 +17,9 @@ from headlens.report.heatmaps import compose, side_within
 from headlens.report.tag_figures import changes_figure, draw_all
 from headlens.runs.read import read_finished
 from headlens.scoring.compare import compare
-from pictures import assert_readable
-from sweeps import cumulative, each, heads_of, only, sweep_of
+from support import madeup, toys
+from support.pictures import assert_readable
+from support.sweeps import cumulative, each, heads_of, only, sweep_of
 
 SHAPES = madeup.SIZES
 METHODS = ("gradient", "taylor", "integrated", "shapley", "gates")

@@ -9,13 +9,12 @@ import lxml.html
 import pandas as pd
 import pytest
 
-import finishedruns
-import madeup
 from headlens.report.page import section as parts
 from headlens.report.page.write import KINDS, report_page
 from headlens.report.words import COLUMNS, TAGS, measure_words, tag_definition
 from headlens.scoring.scorers import SCORERS
-from runpages import cells, notes, page_of, said
+from support import finishedruns, madeup
+from support.runpages import cells, notes, page_of, said
 
 
 def carried(page):

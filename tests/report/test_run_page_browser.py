@@ -3,9 +3,9 @@
 import pytest
 from playwright.sync_api import expect
 
-import finishedruns
-from browser import open_page
 from headlens.report.page.write import write_report
+from support import finishedruns
+from support.browser import open_page
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-import finishedruns
 from headlens.errors import RunError
 from headlens.report.page.write import report_page, write_report
 from headlens.util.files import ABLATION
+from support import finishedruns
 
 
 def broken(path, file, content):

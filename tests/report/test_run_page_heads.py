@@ -5,13 +5,12 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-import finishedruns
-import toys
-from browser import open_page
 from headlens.model.heads import Head
 from headlens.report.page.write import write_report
 from headlens.report.viewer import save_examples
 from headlens.runs.read import Marks
+from support import finishedruns, toys
+from support.browser import open_page
 
 
 @pytest.fixture(scope="module")

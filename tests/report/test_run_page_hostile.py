@@ -7,14 +7,12 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
-import finishedruns
-import madeup
-import toys
-from browser import open_page
 from headlens.report.page.write import write_report
 from headlens.report.viewer import save_examples
 from headlens.runs.read import Marks
 from headlens.util.formatting import visible
+from support import finishedruns, madeup, toys
+from support.browser import open_page
 
 HOSTILE = [
     "<script>alert(1)</script>",

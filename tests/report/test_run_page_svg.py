@@ -3,10 +3,10 @@
 import lxml.html
 import pytest
 
-import finishedruns
 from headlens.errors import RunError
 from headlens.report.page.section import inline_svg
 from headlens.report.words import Place
+from support import finishedruns
 
 OPEN = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
 

@@ -3,10 +3,9 @@
 import numpy as np
 import pandas as pd
 
-import finishedruns
-import madeup
 from headlens.util.files import CONTROLS
-from runpages import cells, notes, page_of, said
+from support import finishedruns, madeup
+from support.runpages import cells, notes, page_of, said
 
 
 def test_sentences_of_classify(tmp_path):

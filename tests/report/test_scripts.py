@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import toys
 from headlens.report.canvas import BASE, InchFigure, families_for, figure_bytes, text_size
 from headlens.util.files import write_csv
-from pictures import pixels
-from real import CI
+from support import toys
+from support.pictures import pixels
+from support.real import CI
 
 HOSTILE = [
     "<script>alert(1)</script>", "a<b<c", "</textarea>", "&lt;", '"onload=', "=1+1", "a\0b", "\ud800", "$x$",

@@ -9,8 +9,6 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-import madeup
-import toys
 from headlens.ablation.conditions import Condition
 from headlens.report import canvas as fonts
 from headlens.report import canvas as scripts
@@ -26,9 +24,10 @@ from headlens.report.canvas import (
 )
 from headlens.report.heatmaps import label
 from headlens.report.tag_figures import draw_all, tag_map_figure
-from pictures import assert_readable
-from real import CI
-from sweeps import heads_of, sweep_of
+from support import madeup, toys
+from support.pictures import assert_readable
+from support.real import CI
+from support.sweeps import heads_of, sweep_of
 
 SENTENCE = "蒔絵師は硯箱にひびが入ったと気づき、それを棚へ戻した。"
 ARABIC = (

@@ -8,9 +8,9 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 
-import toys
 from headlens.report import canvas as fonts
 from headlens.report.canvas import HeadlensWarning, families_for, figure_bytes
+from support import toys
 
 
 def tiny_font(path, char, family):

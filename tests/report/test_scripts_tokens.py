@@ -2,9 +2,9 @@
 
 import pytest
 
-import toys
 from headlens.report.canvas import figure_bytes
 from headlens.report.heatmaps import label
+from support import toys
 
 HOSTILE = ["$x_1$", "\\frac", "<script>", "a\nb", "\t", "\0", "&amp;", "]]>", "x" * 300, "\u202e"]
 SHOWN = ["$x_1$", "\\frac", "<script>", "a⏎b", "⇥", "<00>", "&amp;", "]]>", "x" * 19 + "…", "<U+202E>"]

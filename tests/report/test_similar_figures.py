@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-import madeup
-from alike import tables
 from headlens.report.canvas import TWO_COLUMNS, figure_bytes
 from headlens.report.similar_figures import draw_all, save_figures
-from pictures import assert_readable, said
+from support import madeup
+from support.alike import tables
+from support.pictures import assert_readable, said
 
 
 @pytest.mark.parametrize("tagged", [False, True])

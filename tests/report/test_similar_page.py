@@ -3,13 +3,11 @@
 import pytest
 from playwright.sync_api import expect
 
-import alike
-import finishedruns
-import madeup
-from browser import open_page
 from headlens.errors import RunError
 from headlens.report.page.write import report_page, write_report
-from runpages import cells, page_of, said
+from support import alike, finishedruns, madeup
+from support.browser import open_page
+from support.runpages import cells, page_of, said
 
 
 def test_what_the_page_says(tmp_path):

@@ -8,11 +8,11 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-import madeup
 from headlens.model.heads import Head
 from headlens.report.canvas import STYLES, figure_bytes, luminance, style_of
 from headlens.report.tag_figures import HeadMap, Tile, split, tag_map_figure
-from pictures import assert_readable, said
+from support import madeup
+from support.pictures import assert_readable, said
 
 LOOKED_FOR = pd.DataFrame({"tag": madeup.NAMES})
 

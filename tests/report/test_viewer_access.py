@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-import toys
 from headlens.report.canvas import luminance
 from headlens.runs.read import Marks
-from viewers import TEXT, viewing
+from support import toys
+from support.viewers import TEXT, viewing
 
 MAPS = toys.random_maps(["[CLS]", "the", "dog", "barks", "unaccountably", "[SEP]"], 2, 12)
 MARKS = Marks({MAPS.heads[0]: ["broad"]}, {MAPS.heads[0]: 0.5}, "gradient")

@@ -5,11 +5,11 @@ import pytest
 from matplotlib.colors import to_rgb
 from playwright.sync_api import expect
 
-import toys
 from headlens.model.heads import Head
 from headlens.report.canvas import STYLES
 from headlens.runs.read import Marks
-from viewers import chosen, controls, grid, shows, tokens, viewing
+from support import toys
+from support.viewers import chosen, controls, grid, shows, tokens, viewing
 
 TOKENS = ["[CLS]", "the", "dog", "barks", "[SEP]"]
 MAPS = toys.random_maps(TOKENS, 3, 4)

@@ -4,12 +4,12 @@ import dataclasses
 
 from playwright.sync_api import expect
 
-import toys
-from browser import open_page
 from headlens.model.heads import Head
 from headlens.runs.read import Marks
 from headlens.util.formatting import visible
-from viewers import shows, viewing
+from support import toys
+from support.browser import open_page
+from support.viewers import shows, viewing
 
 HOSTILE = [
     "<script>alert(1)</script>",

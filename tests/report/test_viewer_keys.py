@@ -2,8 +2,8 @@
 
 import pytest
 
-import toys
-from viewers import chosen, controls, readout, shows, viewing
+from support import toys
+from support.viewers import chosen, controls, readout, shows, viewing
 
 TOKENS = ["[CLS]", "the", "dog", "barks", "[SEP]"]
 MAPS = toys.random_maps(TOKENS, 3, 4)

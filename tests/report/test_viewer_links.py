@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-import toys
-from browser import open_page
 from headlens.report.viewer import viewer_data, viewer_page
 from headlens.runs.read import Marks
-from viewers import chosen, controls, grid, link, readout, shows, tokens, viewing
+from support import toys
+from support.browser import open_page
+from support.viewers import chosen, controls, grid, link, readout, shows, tokens, viewing
 
 TEXTS = ("Reinterpretings bewilder the grumblers.", "Dogs bark.")
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-import toys
 from headlens.report.viewer import levels, viewer_data
-from viewers import TEXT, map_box, readout, readouts_of_all, shows, tokens, viewing
+from support import toys
+from support.viewers import TEXT, map_box, readout, readouts_of_all, shows, tokens, viewing
 
 UNIT = 0.001  # the last digit of a weight that is shown with the largest doubt
 

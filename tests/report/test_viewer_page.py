@@ -5,10 +5,10 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-import toys
 from headlens.errors import InputError, SelectorError
 from headlens.report import viewer as made
-from viewers import chosen, controls, grid, shows, tokens, viewing
+from support import toys
+from support.viewers import chosen, controls, grid, shows, tokens, viewing
 
 TOKENS = ["[CLS]", "the", "dog", "barks", "[SEP]"]
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-import toys
 from headlens.report.heatmaps import COLOURS
 from headlens.report.viewer import levels
 from headlens.view.maps import AttentionMaps
-from viewers import map_box, picture, viewing
+from support import toys
+from support.viewers import map_box, picture, viewing
 
 TOKENS = ["the", "dog", "chased", "its"]
 BLUE, RED = [0x44, 0x77, 0xAA, 255], [0xEE, 0x66, 0x77, 255]  # of the first head, and of the second

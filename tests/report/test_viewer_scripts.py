@@ -2,10 +2,9 @@
 
 import pytest
 
-import families
 import headlens
-import toys
-from viewers import tokens, viewing
+from support import families, toys
+from support.viewers import tokens, viewing
 
 JAPANESE = "蒔絵師は硯箱にひびが入ったと気づき、それを棚へ戻した。"
 ARABIC = ["الكلب", "الذي", "نبح", ".", "123", "dog"]

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-import toys
-from browser import open_page
 from headlens.report.viewer import levels, quantise, viewer_data
 from headlens.scoring.classify import read_corpus
-from viewers import shows
+from support import toys
+from support.browser import open_page
+from support.viewers import shows
 
 
 def real_text(count):

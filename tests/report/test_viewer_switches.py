@@ -6,9 +6,9 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-import toys
 from headlens.view.maps import AttentionMaps
-from viewers import TEXT, controls, grid, shows, tokens, viewing
+from support import toys
+from support.viewers import TEXT, controls, grid, shows, tokens, viewing
 
 
 def test_switching_shows_other_tokens_and_says_what_was_done(chromium, tmp_path):

@@ -1,0 +1,161 @@
+"""Units of work on a Ray cluster of two workers: in any order, each once, and again where a worker dies."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import headlens
+from headlens.ablation.plan import Plan, run_key
+from headlens.benchmarks.registry import open_benchmark
+from headlens.engine.local import Here, in_order
+from headlens.engine.ray import knock
+from headlens.errors import HeadlensError, InputError, ModelError, RunError
+from support import rayworks
+from support.families import build
+from support.rayworks import Doing, Unsendable
+from support.toytext import toy_pairs, toy_tokenizer, write_pairs
+
+pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def lens():
+    return headlens.load(build("bert"))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(rayworks.__file__).parents[1]), prepend=os.pathsep)
+        patch.setattr("headlens.engine.ray.TRIES", 1)
+        with headlens.Ray(workers=2) as engine:
+            yield engine
+
+
+def run(engine, lens, work, n=40):
+    return list(in_order(engine.run(lens, work, iter(range(n)))))
+
+
+def test_results_are_those_of_this_process(tmp_path, engine, lens):
+    arrived = []
+    here = run(Here(), lens, Doing(tmp_path))
+    there = list(in_order(engine.run(lens, Doing(tmp_path, "sleep"), range(40)), arrived.append))
+    assert [one[:2] for one in there] == [one[:2] for one in here]
+    assert [one[0] for one in there] == [unit * unit for unit in range(40)]
+    assert [one[0] for one in arrived] != [one[0] for one in there]  # unit 3 came late
+    pids = {one[3] for one in there}
+    assert len(pids) == 2
+    assert here[0][3] not in pids
+    assert engine.facts == {
+        "name": "ray", "workers": 2, "threads_per_worker": there[0][2], "gpus_per_worker": 0, "machines": 1
+    }  # fmt: skip
+
+
+def test_a_work_is_begun_once_by_each_worker(tmp_path, engine, lens):
+    work = Doing(tmp_path)
+    for _ in range(3):
+        run(engine, lens, work)
+    assert len(list(tmp_path.glob("begun *"))) == 2
+
+
+def test_units_of_a_worker_that_dies_are_done_again(tmp_path, engine, lens, capfd):
+    expected = run(Here(), lens, Doing(tmp_path))
+    found = run(engine, lens, Doing(tmp_path, "die"))
+    assert [one[:2] for one in found] == [one[:2] for one in expected]
+    assert (tmp_path / "done").exists()
+    assert len(list(tmp_path.glob("begun *"))) == 4  # this process, two workers, and one anew
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert said.err == f"A worker on {socket.gethostname()} died; another one does its work again.\n"
+
+
+def test_a_unit_that_kills_every_worker_is_told(tmp_path, engine, lens):
+    with pytest.raises(RunError, match=r"^Workers of Ray died 2 times over the same work .* Memory may not"):
+        run(engine, lens, Doing(tmp_path, "die always"))
+
+
+def test_errors_and_warnings_come_here(tmp_path, engine, lens):
+    with pytest.raises(ModelError, match=r"^The model has no tea\. Make some\.$"):
+        run(engine, lens, Doing(tmp_path, "refuse"))
+    (tmp_path / "done").unlink()
+    with pytest.raises(ZeroDivisionError, match="tea by nothing"):
+        run(engine, lens, Doing(tmp_path, "fail"))
+    (tmp_path / "done").unlink()
+    with pytest.warns(UserWarning, match=r"^The tea is cold\.$"):
+        run(engine, lens, Doing(tmp_path, "warn"))
+
+    with pytest.raises(InputError, match=r"^Unsendable cannot be sent to workers: .* Leave --engine out\.$"):
+        run(engine, lens, Unsendable(threading.Lock()))
+
+
+def test_a_model_that_was_changed_is_sent_anew(tmp_path, engine, lens):
+    weight = next(lens.model.parameters()).detach()
+    weight.flatten()[0] += 1
+    found = run(engine, lens, Doing(tmp_path), 4)
+    assert {one[1] for one in found} == {float(weight.flatten()[0])}
+
+
+def test_changes_that_are_open_are_refused(tmp_path, engine, lens):
+    with lens.ablate("0.0"), pytest.raises(InputError, match=r"^Heads are taken out or changed here"):
+        run(engine, lens, Doing(tmp_path))
+
+
+def test_nobody_at_the_address():
+    with socket.socket() as held:  # a port that nobody listens on
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(RunError) as error:
+            knock(address)
+    assert str(error.value) == (
+        f"A Ray cluster at '{address}' cannot be reached: [Errno 111] Connection refused. Give the HOST:PORT "
+        "that ray start --head printed; where it asks for a token, set RAY_AUTH_MODE=token (ray "
+        "get-auth-token shows yours). Or leave --ray-address out: this machine then is the cluster."
+    )
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"gpus_per_worker": -1}])
+def test_unfit_numbers(options):
+    with pytest.raises(HeadlensError, match=r"^Expected 1 worker or more with 0 GPUs or more"):
+        headlens.Ray(**options)
+
+
+@pytest.mark.parametrize(("gpus", "device"), [(None, "cpu"), (0, "cpu"), (0.5, "cuda")])
+def test_what_computes_is_part_of_what_a_run_depends_on(lens, tmp_path, gpus, device):
+    tokenizer = toy_tokenizer()
+    lens = headlens.load(lens.model, tokenizer)
+    benchmark = open_benchmark(write_pairs(tmp_path / "p.tsv", toy_pairs()), lens)
+    plan = Plan(engine=headlens.Ray(gpus_per_worker=gpus))
+    assert run_key(lens, benchmark, lens.anatomy.heads, plan)["device"] == device
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError) as error:
+        headlens.Ray()
+    assert str(error.value) == "The engine ray needs the package ray. Type: pip install 'headlens[ray]'"
+
+
+def test_what_is_no_number_on_a_worker_is_told_as_here(tmp_path, engine):
+    """The same error, by the head of the condition: it does not come home as a cell that is empty."""
+    model = build("bert")
+    with torch.no_grad():
+        model.base_model.encoder.layer[1].output.dense.bias[3] = float("inf")
+    lens, spec = headlens.load(model, toy_tokenizer()), write_pairs(tmp_path / "p.tsv", toy_pairs())
+    said = []
+    for one in (Here(), engine):
+        with pytest.raises(ModelError) as refused:
+            headlens.sweep(lens, spec, "layer", engine=one)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+    assert "The model's weight" in said[0]
+
+
+def test_nobody_is_told_of_a_cluster(engine, lens, tmp_path):
+    run(engine, lens, Doing(tmp_path), 1)
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
