@@ -17,7 +17,7 @@ from headlens.ablation.conditions import Choice, each
 from headlens.ablation.measure import Measuring
 from headlens.ablation.prefix import MEMORY
 from headlens.ablation.sweep import open_for, sweep
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.metrics import Ratio
 from headlens.benchmarks.predict import predict
 from headlens.benchmarks.registry import Benchmark
@@ -129,7 +129,7 @@ def sweeps(what: str, inputs: tuple[int, int], small: bool) -> list[Row]:
 def screening(setting: Setting) -> list[Row]:
     """How many of the exact top tenth of the heads are among the first fifth by the gradient."""
     lens = load(setting.model)
-    opened = open_for(lens, None, Options())
+    opened = open_for(lens, None, BenchmarkOptions())
     opened = opened.take(range(8)) if setting.small else opened
     heads = "0.*,1.*" if setting.small else None
     found: dict[str, Any] = {}

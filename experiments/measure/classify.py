@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 def whole(setting: Setting) -> list[Row]:
     """Classify on the corpus, in its steps, against the bare passes over what it reads; and beside others."""
-    lens, corpus, reading, spent = setting.lens, setting.corpus, passes.Reading(), {}
+    lens, corpus, reading, spent = setting.lens, setting.corpus, passes.RunOptions(), {}
     context = Context(lens, corpus)
 
     def take(name: str, work: Callable[[], T]) -> T:

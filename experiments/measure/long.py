@@ -8,7 +8,7 @@ import numpy as np
 
 from headlens.lens import load
 from headlens.scoring.classify import classify, read_corpus
-from headlens.scoring.passes import Reading
+from headlens.scoring.passes import RunOptions
 from measure.memory import alone, peak
 from measure.setting import Setting, forward, random_inputs
 from measure.timing import Row, against, timed
@@ -20,7 +20,7 @@ def long(setting: Setting) -> list[Row]:
     """Scores of a Llama shape on one long input."""
     place, length = str(setting.llama(setting.layers)), 256 if setting.small else 8192
     lens, corpus = load(place), read_corpus(text_of(length, setting.folder))
-    reading, inputs = Reading(documents=True), [random_inputs(lens, (1, length))]
+    reading, inputs = RunOptions(documents=True), [random_inputs(lens, (1, length))]
     ours = {
         "classify, positional and delimiter": lambda: classify(lens, corpus, TAGS[:2], reading=reading),
         "classify, these and broad": lambda: classify(lens, corpus, TAGS, reading=reading),
@@ -55,7 +55,7 @@ def scored(place: str, path: Path) -> tuple[float, float]:
     lens, corpus = load(place), read_corpus(path)
     before = peak() if lens.anatomy.sites else 0.0
     found = []
-    seconds = timed(lambda: found.append(classify(lens, corpus, TAGS, reading=Reading(documents=True))))
+    seconds = timed(lambda: found.append(classify(lens, corpus, TAGS, reading=RunOptions(documents=True))))
     assert found[0].facts["inputs"]["documents"]["read"] == 1
     return seconds, peak() - before
 

@@ -13,7 +13,7 @@ import torch
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import sentence_inputs
 from headlens.lens import Lens
-from headlens.similar.similar import Options
+from headlens.similar.similar import SimilarOptions
 from headlens.similar.similar import similar as compare
 from measure.setting import Setting, forward
 from measure.timing import Row, least
@@ -29,7 +29,7 @@ def similar(setting: Setting) -> list[Row]:
     inputs = [{name: torch.tensor([ids]) for name, ids in item.encoded.inputs.items()} for item in items]
     found: dict[str, Any] = {}
     works = {
-        "similar": lambda: found.update(ours=compare(lens, corpus, options=Options(smoothing=0.0))),
+        "similar": lambda: found.update(ours=compare(lens, corpus, options=SimilarOptions(smoothing=0.0))),
         "the plain loop over heads": lambda: found.update(loop=plain_loop(lens, corpus)),
         "an eager pass": lambda: forward(lens, inputs),
     }

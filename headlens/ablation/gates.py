@@ -20,7 +20,7 @@ from headlens.benchmarks.metrics import Array
 from headlens.benchmarks.predict import until_it_fits
 from headlens.benchmarks.registry import Benchmark, Differentiable
 from headlens.errors import InputError, ModelError, NotNumbersError
-from headlens.model.devices import Carrier, lasting, moved
+from headlens.model.devices import HostTransfer, lasting, moved
 from headlens.model.heads import Head, Site
 from headlens.model.lens import Lens
 from headlens.model.seam import Edit
@@ -281,7 +281,7 @@ class RowGates:
         if not made:
             return found
         gradients = torch.autograd.grad(lot.losses.sum(), list(made.values()), allow_unused=True)
-        carrier = Carrier()
+        carrier = HostTransfer()
         for site, gradient in zip(made, gradients, strict=True):
             if gradient is None:
                 continue

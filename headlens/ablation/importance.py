@@ -28,7 +28,7 @@ NORMS = ("layer",)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ImportanceSettings:
     """What a user may say about how importance is estimated.
 
     Args:
@@ -91,10 +91,12 @@ class Estimate:
 # ---- Importance of heads by every way but measuring each: the one dict that names the ways
 
 
-Way = Callable[[Lens, Any, tuple[Head, ...], Settings], Estimate]
+Way = Callable[[Lens, Any, tuple[Head, ...], ImportanceSettings], Estimate]
 
 
-def gradient(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+def gradient(
+    lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: ImportanceSettings
+) -> Estimate:
     """Take the mean over examples of the size of a gate's derivative (Michel et al. 2019).
 
     It misleads where a loss is curved: a head that saturates what it does has derivative 0 and matters.
@@ -118,7 +120,9 @@ def gradient(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], set
     return _mean("gradient", heads, found[:, [whole.index(head) for head in heads]], normalise="layer")
 
 
-def taylor(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+def taylor(
+    lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: ImportanceSettings
+) -> Estimate:
     """Estimate to first order what the loss rises by when a head is removed: its gate falls from 1 to 0.
 
     Args:
@@ -133,7 +137,9 @@ def taylor(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], setti
     return _mean("taylor", heads, -per_example(lens, benchmark, heads))
 
 
-def integrate(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+def integrate(
+    lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: ImportanceSettings
+) -> Estimate:
     """Share out the loss of removing all heads; see `headlens.ablation.importance.integrated`.
 
     Args:
@@ -151,7 +157,9 @@ def integrate(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], se
     return _mean("integrated", heads, found, steps=settings.steps, all_on=on, all_off=off, sum=total)
 
 
-def permute(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+def permute(
+    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], settings: ImportanceSettings
+) -> Estimate:
     """Average marginal effects over permutations; see `headlens.ablation.importance`.
 
     Args:
@@ -170,7 +178,9 @@ def permute(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], settings:
     return Estimate("shapley", heads, found.values, found.error, facts)
 
 
-def gates(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+def gates(
+    lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: ImportanceSettings
+) -> Estimate:
     """Learn gates under two pressures; see `headlens.ablation.gates`.
 
     Args:
@@ -190,7 +200,9 @@ def gates(lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settin
     return Estimate("gates", heads, found.importance, None, {**facts, "seed": settings.seed}, roles)
 
 
-def draw_order(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], settings: Settings) -> Estimate:
+def draw_order(
+    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], settings: ImportanceSettings
+) -> Estimate:
     """Draw an order at random, for others to be compared with.
 
     Args:
@@ -224,7 +236,7 @@ def estimate(
     benchmark: Benchmark,
     heads: Sequence[Head],
     method: str,
-    settings: Settings | None = None,
+    settings: ImportanceSettings | None = None,
 ) -> Estimate:
     """Estimate how much each head matters to a benchmark.
 
@@ -255,7 +267,7 @@ def estimate(
     if not heads:
         raise InputError("No heads are named.", "Name one at least, such as 0.0.")
     with diagnosing(lens, lambda: show(benchmark, lens)):
-        return METHODS[method](lens, benchmark, tuple(heads), settings or Settings())
+        return METHODS[method](lens, benchmark, tuple(heads), settings or ImportanceSettings())
 
 
 def _mean(method: str, heads: tuple[Head, ...], found: Array, **facts: Any) -> Estimate:

@@ -17,10 +17,17 @@ from tqdm import tqdm
 
 import headlens
 from headlens.ablation.conditions import DRAWS, Choice, check_sweep, each
-from headlens.ablation.importance import METHODS, Estimate, Settings, badness, estimate, removed_sets
+from headlens.ablation.importance import (
+    METHODS,
+    Estimate,
+    ImportanceSettings,
+    badness,
+    estimate,
+    removed_sets,
+)
 from headlens.ablation.measure import Measuring, Units
 from headlens.ablation.prefix import MEMORY
-from headlens.benchmarks.base import MIN_EXAMPLES, Options
+from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions
 from headlens.benchmarks.registry import Benchmark, Differentiable
 from headlens.engine.local import Engine, Here
 from headlens.errors import InputError
@@ -33,7 +40,7 @@ ORDERS = ("each", *METHODS)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """What a sweep does.
 
     Args:
@@ -66,7 +73,7 @@ class Plan:
     tagged_by: Path | None = None
     permutations: int = 10
     normalise: str | None = None
-    options: Options = field(default_factory=Options)
+    options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     out: Path | None = None
     overwrite: bool = False
     prefix_memory: int = MEMORY
@@ -132,7 +139,7 @@ def halves(benchmark: Benchmark, seed: int) -> tuple[list[int], list[int]]:
 
 
 def estimates(
-    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Plan, units: Units | None
+    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan, units: Units | None
 ) -> list[Estimate]:
     """Estimate importance by every method of a plan.
 
@@ -165,7 +172,12 @@ def removal_order(found: Estimate) -> tuple[Head, ...]:
 
 
 def _kept(
-    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], method: str, plan: Plan, units: Units | None
+    lens: Lens,
+    benchmark: Benchmark,
+    heads: tuple[Head, ...],
+    method: str,
+    plan: SweepPlan,
+    units: Units | None,
 ) -> Estimate:
     name = f"importance {method}"
     known = units.load_facts(name) if units else None
@@ -190,7 +202,12 @@ def _kept(
 
 
 def _made(
-    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], method: str, plan: Plan, units: Units | None
+    lens: Lens,
+    benchmark: Benchmark,
+    heads: tuple[Head, ...],
+    method: str,
+    plan: SweepPlan,
+    units: Units | None,
 ) -> Estimate:
     if method == "each":
         return _measured(lens, benchmark, heads, plan, units)
@@ -198,7 +215,7 @@ def _made(
     if method == "shapley":
         sets = removed_sets(heads, permutations, seed)
         known = losses(lens, benchmark, sets, units, plan.engine, plan.progress)
-    settings = Settings(
+    settings = ImportanceSettings(
         normalise=plan.normalise,
         permutations=permutations,
         seed=seed,
@@ -209,7 +226,7 @@ def _made(
 
 
 def _measured(
-    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Plan, units: Units | None
+    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan, units: Units | None
 ) -> Estimate:
     """The loss of the primary metric when each head is removed alone."""
     measuring = Measuring(
@@ -318,7 +335,7 @@ def _name(out: Heads) -> str:
 READ_POOLER = ("classification", "harness")  # kinds of benchmark
 
 
-def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Plan) -> dict[str, Any]:
+def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, Any]:
     """Put together what a sweep's values depend on.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.model.blocks import Block, blocks_of, first_block, replaced_forward
+from headlens.model.blocks import LayerCall, blocks_of, first_block, replaced_forward
 from headlens.model.heads import Head, Site
 from headlens.model.lens import Lens
 from headlens.model.seam import Given
@@ -221,7 +221,9 @@ class Replay:
         find: the known pass that a pass is a repetition of; None runs it in full.
     """
 
-    def __init__(self, lens: Lens, blocks: tuple[Block, ...], find: Callable[[Given], Pass | None]) -> None:
+    def __init__(
+        self, lens: Lens, blocks: tuple[LayerCall, ...], find: Callable[[Given], Pass | None]
+    ) -> None:
         self._lens = lens
         self._blocks = blocks
         self._find = find
@@ -278,7 +280,7 @@ class Replay:
             self._pass = None if given is None else self._find(given)
         return self._pass
 
-    def _projections(self, block: Block, known: int) -> list[tuple[nn.Module, Callable[..., Any]]]:
+    def _projections(self, block: LayerCall, known: int) -> list[tuple[nn.Module, Callable[..., Any]]]:
         """The layers of a block that only make what attention at its known sites would read."""
         parts = [part for part in self._lens.anatomy.parts if part.site in block.sites]
         paths = [

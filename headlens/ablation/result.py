@@ -64,7 +64,7 @@ def tabulate(
     kind: str,
     mode: str,
     metrics: Sequence[Metric],
-    compared: Sequence[Mapping[str, tuple[Comparison, int]]],
+    compared: Sequence[Mapping[str, tuple[PairedComparison, int]]],
     n_examples: int,
 ) -> pd.DataFrame:
     """Lay out comparisons as `ablation.csv`.
@@ -210,7 +210,7 @@ def no_importance() -> pd.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PairedComparison:
     """One metric under every condition.
 
     Args:
@@ -234,7 +234,7 @@ class Comparison:
 
 def compare(
     metric: Metric, baseline: Array, conditions: Sequence[Array], drawn: Array, tests: int = 0
-) -> Comparison:
+) -> PairedComparison:
     """Compare conditions with the baseline over the same examples.
 
     The interval is the percentile interval of a paired bootstrap over examples: the same resamples for the
@@ -266,7 +266,7 @@ def compare(
     value, delta, low, high, p_value = rows.reshape(-1, 5).T
     unmeasured = np.ones(max(0, tests - len(p_value)))
     q_value = benjamini_hochberg(np.concatenate([p_value, unmeasured]))[: len(p_value)]
-    return Comparison(start, value, delta, low, high, p_value, q_value)
+    return PairedComparison(start, value, delta, low, high, p_value, q_value)
 
 
 def _row(

@@ -14,10 +14,18 @@ import pandas as pd
 from headlens.ablation.conditions import DRAWS, SWEEPS, Choice, Condition
 from headlens.ablation.importance import Estimate, agreement, from_each
 from headlens.ablation.measure import Measuring, Units
-from headlens.ablation.plan import Plan, default_order, estimates, halves, removal_order, run_key, table_of
+from headlens.ablation.plan import (
+    SweepPlan,
+    default_order,
+    estimates,
+    halves,
+    removal_order,
+    run_key,
+    table_of,
+)
 from headlens.ablation.prefix import MEMORY
 from headlens.ablation.result import (
-    Comparison,
+    PairedComparison,
     Sweep,
     against_controls,
     compare,
@@ -27,7 +35,7 @@ from headlens.ablation.result import (
     same_input,
     tabulate,
 )
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.metrics import Array
 from headlens.benchmarks.registry import Benchmark, open_benchmark, sample_benchmark
 from headlens.engine.local import Engine
@@ -108,7 +116,7 @@ def sweep(
         ModelError: this model cannot do the benchmark.
         RunError: `out` holds another run, or cannot be written.
     """
-    plan = Plan(
+    plan = SweepPlan(
         sweep=sweep,
         mode=mode,
         heads=heads,
@@ -119,7 +127,7 @@ def sweep(
         tagged_by=None if tagged_by is None else Path(tagged_by),
         permutations=permutations,
         normalise=normalise,
-        options=Options(tuple(columns), batch_size, max_length, seed, allow_random_weights, beams),
+        options=BenchmarkOptions(tuple(columns), batch_size, max_length, seed, allow_random_weights, beams),
         out=None if out is None else Path(out),
         overwrite=overwrite,
         prefix_memory=prefix_memory,
@@ -133,7 +141,7 @@ def sweep(
     return result
 
 
-def open_for(lens: Lens, benchmark: str | Benchmark | None, options: Options) -> Benchmark:
+def open_for(lens: Lens, benchmark: str | Benchmark | None, options: BenchmarkOptions) -> Benchmark:
     """Open the benchmark that is asked for, or the bundled sample for this kind of model.
 
     Args:
@@ -149,7 +157,7 @@ def open_for(lens: Lens, benchmark: str | Benchmark | None, options: Options) ->
     return open_benchmark(benchmark, lens, options) if isinstance(benchmark, str) else benchmark
 
 
-def run_sweep(lens: Lens, benchmark: Benchmark, plan: Plan) -> Sweep:
+def run_sweep(lens: Lens, benchmark: Benchmark, plan: SweepPlan) -> Sweep:
     """Carry out a plan.
 
     Args:
@@ -169,7 +177,7 @@ def run_sweep(lens: Lens, benchmark: Benchmark, plan: Plan) -> Sweep:
         return _swept(lens, benchmark, _heads(lens, benchmark, plan), plan)
 
 
-def _swept(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Plan) -> Sweep:
+def _swept(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan) -> Sweep:
     units = None
     if plan.out is not None:
         units = Units(plan.out, run_key(lens, benchmark, heads, plan), plan.overwrite)
@@ -187,7 +195,7 @@ def _swept(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Plan
     return assemble(wanted, measuring, measuring.values(wanted.conditions), plan)
 
 
-def _heads(lens: Lens, benchmark: Benchmark, plan: Plan) -> tuple[Head, ...]:
+def _heads(lens: Lens, benchmark: Benchmark, plan: SweepPlan) -> tuple[Head, ...]:
     has = lens.anatomy.stacks
     if not set(has) & set(benchmark.stacks):
         raise InputError(
@@ -234,7 +242,7 @@ class Study:
 
 
 def study(
-    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Plan, units: Units | None
+    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan, units: Units | None
 ) -> Study:
     """Estimate importance where it is wanted, and list the conditions.
 
@@ -272,7 +280,9 @@ def study(
     return Study(benchmark, conditions, tuple(found), said, heads, len(lens.anatomy.heads), tests)
 
 
-def _by_halves(lens: Lens, benchmark: Benchmark, choice: Choice, plan: Plan, units: Units | None) -> Study:
+def _by_halves(
+    lens: Lens, benchmark: Benchmark, choice: Choice, plan: SweepPlan, units: Units | None
+) -> Study:
     numbers = halves(benchmark, plan.options.seed)
     first, second = (benchmark.take(half) for half in numbers)
     order = plan.order or default_order(benchmark)
@@ -291,7 +301,7 @@ def _screened(found: Estimate, most: int) -> tuple[Head, ...]:
     return tuple(head for head in found.heads if head in chosen)
 
 
-def _tagged(lens: Lens, heads: tuple[Head, ...], plan: Plan) -> dict[str, tuple[Head, ...]]:
+def _tagged(lens: Lens, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, tuple[Head, ...]]:
     assert plan.tagged_by is not None  # the plan was checked
     known = tagged_heads(lens, plan.tagged_by)
     chosen = {tag: tuple(head for head in mine if head in heads) for tag, mine in known.items()}
@@ -306,7 +316,7 @@ def _tagged(lens: Lens, heads: tuple[Head, ...], plan: Plan) -> dict[str, tuple[
 # ---- From per-example values to what a sweep says: comparisons, tables, headlines and warnings
 
 
-def assemble(study: Study, measuring: Measuring, values: Sequence[Array], plan: Plan) -> Sweep:
+def assemble(study: Study, measuring: Measuring, values: Sequence[Array], plan: SweepPlan) -> Sweep:
     """Compare every condition with the baseline, and lay everything out.
 
     Args:
@@ -324,7 +334,7 @@ def assemble(study: Study, measuring: Measuring, values: Sequence[Array], plan: 
     drawn = draws(len(baseline), plan.options.seed)
     compared = []
     for metric in metrics:
-        found: dict[str, tuple[Comparison, int]] = {}
+        found: dict[str, tuple[PairedComparison, int]] = {}
         for random in (False, True):
             names = [one.name for one in study.conditions if bool(one.control_of) == random]
             made = compare(
@@ -352,7 +362,7 @@ def assemble(study: Study, measuring: Measuring, values: Sequence[Array], plan: 
     )
 
 
-def _importance(study: Study, table: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+def _importance(study: Study, table: pd.DataFrame, plan: SweepPlan) -> pd.DataFrame:
     parts = [table_of(study.found)] if study.found else []
     if plan.sweep == "each":
         primary = study.benchmark.metrics[0]
@@ -372,7 +382,7 @@ def _notes(
 
 
 def _facts(
-    study: Study, measuring: Measuring, plan: Plan, table: pd.DataFrame, agreed: pd.DataFrame
+    study: Study, measuring: Measuring, plan: SweepPlan, table: pd.DataFrame, agreed: pd.DataFrame
 ) -> dict[str, Any]:
     benchmark = study.benchmark
     baseline = measuring.baseline()

@@ -15,7 +15,7 @@ MIN_EXAMPLES = 10  # with fewer, resampling examples says nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BenchmarkOptions:
     """What a user may say about how a benchmark is read and run.
 
     Args:

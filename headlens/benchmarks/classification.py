@@ -1,4 +1,4 @@
-"""Classification with the head that a checkpoint was trained with."""
+"""ClassificationBenchmark with the head that a checkpoint was trained with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
-from headlens.benchmarks.base import Lot, Options, longest_input
+from headlens.benchmarks.base import BenchmarkOptions, Lot, longest_input
 from headlens.benchmarks.files import Coded, Labelled, below_chance, encode, listed, read_labelled
 from headlens.benchmarks.metrics import Accuracy, Array, MacroF1, Matthews, Metric
 from headlens.benchmarks.predict import check_outputs, no_cache, padded, predicts_next, run_batches
@@ -25,7 +25,7 @@ from headlens.util.files import file_sha256, from_home
 
 
 @dataclass(frozen=True, eq=False)
-class Classification:
+class ClassificationBenchmark:
     """Labelled texts, or pairs of texts, against the label that a sequence classifier gives them.
 
     The loss is the cross-entropy of the right label. The file may hold some of the model's labels only; all
@@ -45,11 +45,11 @@ class Classification:
     gold: Sequence[int]
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
-    options: Options = field(default_factory=Options)
+    options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[Metric, ...]] = (Accuracy(2), MacroF1(0, 1), Matthews(0, 1))
 
     @classmethod
-    def open(cls, target: str, lens: Lens, options: Options) -> Classification:
+    def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> ClassificationBenchmark:
         """Read a file of labelled texts.
 
         Args:
@@ -123,7 +123,7 @@ class Classification:
         """Token ids of what the model reads."""
         return [one.ids for one in self.coded]
 
-    def take(self, examples: Sequence[int]) -> Classification:
+    def take(self, examples: Sequence[int]) -> ClassificationBenchmark:
         """See `Benchmark.take`."""
         coded = [self.coded[example] for example in examples]
         tokens = sum(len(one.ids) for one in coded)
@@ -180,7 +180,7 @@ def _inputs(lens: Lens, coded: Sequence[Coded]) -> dict[str, Tensor]:
 _NUMBERED = re.compile(r"LABEL_\d+")  # what `transformers` calls labels that nobody named
 
 
-def check_classifier(lens: Lens, options: Options) -> None:
+def check_classifier(lens: Lens, options: BenchmarkOptions) -> None:
     """Refuse a model that cannot choose one label of several, or whose classifier is random.
 
     Args:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlens.benchmarks.base import MIN_EXAMPLES, Options, longest_input, need_tokenizer
+from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, longest_input, need_tokenizer
 from headlens.benchmarks.metrics import Accuracy, Array, Ratio
 from headlens.benchmarks.predict import check_head_weights, predicts_next, run_batches, writing_numbers
 from headlens.errors import InputError, ModelError, first_line
@@ -54,12 +54,12 @@ class Harness:
 
     name: str
     tasks: Mapping[str, Any]
-    documents: Sequence[Document]
+    documents: Sequence[TaskDocument]
     scores: Sequence[Score]
     longest: int | None
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
-    options: Options = field(default_factory=Options)
+    options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
 
     @property
     def metrics(self) -> tuple[Ratio, ...]:
@@ -67,7 +67,7 @@ class Harness:
         return tuple(score.shown for score in self.scores)
 
     @classmethod
-    def open(cls, target: str, lens: Lens, options: Options) -> Harness:
+    def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Harness:
         """Load tasks.
 
         Args:
@@ -209,7 +209,7 @@ NEW_TOKENS = 256  # that a task lets a model write where it does not say how man
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class TaskDocument:
     """One example of a task.
 
     Args:
@@ -225,7 +225,7 @@ class Document:
     tokens: int
 
 
-def documents_of(lens: Lens, name: str, task: Any) -> list[Document]:
+def documents_of(lens: Lens, name: str, task: Any) -> list[TaskDocument]:
     """Gather a task's requests by example.
 
     Args:
@@ -240,7 +240,7 @@ def documents_of(lens: Lens, name: str, task: Any) -> list[Document]:
     for request in task.instances:
         by_number[request.doc_id].append(request)
     return [
-        Document(
+        TaskDocument(
             name,
             number,
             tuple(sorted(requests, key=lambda request: request.idx)),
@@ -330,7 +330,7 @@ def _untouched(model: Any) -> Iterator[None]:
             module.training = True
 
 
-def check_model(lens: Lens, options: Options) -> None:
+def check_model(lens: Lens, options: BenchmarkOptions) -> None:
     """Refuse a model that does not write text, or whose head is random.
 
     Args:
@@ -350,7 +350,7 @@ def check_model(lens: Lens, options: Options) -> None:
     check_head_weights(lens, options)
 
 
-def check_tokenizer(lens: Lens, documents: Sequence[Document]) -> None:
+def check_tokenizer(lens: Lens, documents: Sequence[TaskDocument]) -> None:
     """Refuse a tokenizer that lacks a token which these tasks need.
 
     Args:

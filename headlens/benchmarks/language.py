@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.benchmarks.base import MIN_EXAMPLES, Lot, Options, longest_input, need_tokenizer
+from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
 from headlens.benchmarks.metrics import Array, Ratio
 from headlens.benchmarks.predict import (
     Predicted,
@@ -66,7 +66,7 @@ class Language:
     causal: bool
     facts: Mapping[str, Any]
     stacks: tuple[str, ...]
-    options: Options = field(default_factory=Options)
+    options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
 
     @property
     def metrics(self) -> tuple[Ratio, ...]:
@@ -74,7 +74,7 @@ class Language:
         return _CAUSAL if self.causal else _MASKED
 
     @classmethod
-    def open(cls, target: str, lens: Lens, options: Options) -> Language:
+    def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Language:
         """Read a text file.
 
         Args:
@@ -97,7 +97,12 @@ class Language:
 
     @classmethod
     def of_texts(
-        cls, name: str, texts: Sequence[Sequence[str]], lens: Lens, options: Options, facts: Mapping[str, Any]
+        cls,
+        name: str,
+        texts: Sequence[Sequence[str]],
+        lens: Lens,
+        options: BenchmarkOptions,
+        facts: Mapping[str, Any],
     ) -> Language:
         """Make the benchmark of texts that are at hand.
 
@@ -209,7 +214,7 @@ def _owners(batch: Sequence[Window], scored: bool = False) -> Tensor:
     return torch.tensor([window.example for window in batch for _ in (window.places if scored else [0])])
 
 
-def _limit(lens: Lens, options: Options) -> int:
+def _limit(lens: Lens, options: BenchmarkOptions) -> int:
     longest = longest_input(lens, options.max_length) or WINDOW
     return longest if options.max_length is not None else min(WINDOW, longest)
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.benchmarks.base import MIN_EXAMPLES, Lot, Options, longest_input, need_tokenizer
+from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
 from headlens.benchmarks.files import Row, read_json_lines
 from headlens.benchmarks.metrics import Accuracy, Array, Metric, Ratio
 from headlens.benchmarks.predict import (
@@ -60,18 +60,18 @@ class Pairs:
     """
 
     name: str
-    sentences: Sequence[Sentence]
+    sentences: Sequence[ScoredSentence]
     mask: int | None
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
-    options: Options = field(default_factory=Options)
+    options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[Metric, ...]] = (
         Accuracy(0),
         Ratio("margin", "log-probability margin (nats)", True, 1),
     )
 
     @classmethod
-    def open(cls, target: str, lens: Lens, options: Options) -> Pairs:
+    def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Pairs:
         """Read a file of pairs.
 
         Args:
@@ -140,7 +140,7 @@ class Pairs:
             yield Lot(rows // 2, owners // 2, loss * sign.to(loss))
 
     @property
-    def input_keys(self) -> Sequence[tuple[Sentence, Sentence]]:
+    def input_keys(self) -> Sequence[tuple[ScoredSentence, ScoredSentence]]:
         """The two sentences of each pair."""
         return list(zip(self.sentences[::2], self.sentences[1::2], strict=True))
 
@@ -198,12 +198,12 @@ class Pairs:
         for _, found in run_batches(lens, lengths, work, self.options.batch_size, tokens_at_once(lens)):
             yield found
 
-    def _passes(self, sentence: Sentence) -> list[tuple[int, ...]]:
+    def _passes(self, sentence: ScoredSentence) -> list[tuple[int, ...]]:
         """The scored places of each input that a sentence makes: all at once, or one at a time masked."""
         return [sentence.scored] if self.mask is None else [(place,) for place in sentence.scored]
 
 
-def _same(sentences: Sequence[Sentence]) -> list[int]:
+def _same(sentences: Sequence[ScoredSentence]) -> list[int]:
     """The pairs of which both sentences have the same tokens."""
     return [i for i in range(len(sentences) // 2) if sentences[2 * i] == sentences[2 * i + 1]]
 
@@ -231,7 +231,7 @@ NO_CONTEXT = "none: first tokens are not scored"
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class ScoredSentence:
     """One sentence.
 
     Args:
@@ -265,7 +265,7 @@ def context_token(lens: Lens) -> tuple[int | None, str]:
     return None, NO_CONTEXT
 
 
-def encode(lens: Lens, rows: Sequence[Row], causal: bool, longest: int | None) -> list[Sentence]:
+def encode(lens: Lens, rows: Sequence[Row], causal: bool, longest: int | None) -> list[ScoredSentence]:
     """Encode the sentences of a file.
 
     Args:
@@ -297,5 +297,5 @@ def encode(lens: Lens, rows: Sequence[Row], causal: bool, longest: int | None) -
                 f"{place}: a sentence has {len(ids)} tokens, and inputs may have {longest}.",
                 "Shorten it; headlens cuts no text off.",
             )
-        made.append(Sentence(tuple(ids), tuple(scored)))
+        made.append(ScoredSentence(tuple(ids), tuple(scored)))
     return made

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from headlens.benchmarks.base import Options, need_tokenizer
+from headlens.benchmarks.base import BenchmarkOptions, need_tokenizer
 from headlens.errors import ModelError
 from headlens.model.blocks import replaced_forward
 from headlens.model.devices import is_out_of_memory, moved
@@ -233,7 +233,7 @@ def has_head(lens: Lens) -> bool:
     return head is not None and not lens.model.config.is_encoder_decoder
 
 
-def check_head(lens: Lens, options: Options, benchmark: str = "language") -> None:
+def check_head(lens: Lens, options: BenchmarkOptions, benchmark: str = "language") -> None:
     """Refuse a model that cannot predict tokens, or whose head is random.
 
     Args:
@@ -258,7 +258,7 @@ def check_head(lens: Lens, options: Options, benchmark: str = "language") -> Non
         )
 
 
-def check_head_weights(lens: Lens, options: Options) -> None:
+def check_head_weights(lens: Lens, options: BenchmarkOptions) -> None:
     """Refuse a language-model head that was never trained.
 
     Args:

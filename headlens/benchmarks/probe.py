@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from headlens.benchmarks.base import Lot, Options, longest_input
+from headlens.benchmarks.base import BenchmarkOptions, Lot, longest_input
 from headlens.benchmarks.files import Labelled, below_chance, encode, listed, read_labelled
 from headlens.benchmarks.metrics import Accuracy, Array, MacroF1, Metric
 from headlens.benchmarks.predict import embed, embed_batch, run_batches
@@ -52,15 +52,15 @@ class Probe:
     ids: Sequence[tuple[int, ...]]
     gold: Sequence[int]
     labels: Sequence[str]
-    linear: Linear
+    linear: LinearClassifier
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
     shared: Sequence[bool]
-    options: Options = field(default_factory=Options)
+    options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[Metric, ...]] = (Accuracy(2), MacroF1(0, 1))
 
     @classmethod
-    def open(cls, target: str, lens: Lens, options: Options) -> Probe:
+    def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Probe:
         """Read both files and fit the classifier, with the model as it is now.
 
         Args:
@@ -226,7 +226,7 @@ MOST_STEPS = 10_000  # of the solver; it stops by itself long before
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class LinearClassifier:
     """A multinomial logistic regression on standardised features.
 
     Args:
@@ -254,7 +254,7 @@ class Linear:
         return log_softmax((features - mean) / scale @ weight.T + bias, dim=1)
 
 
-def fit(features: Array, classes: Sequence[int]) -> Linear:
+def fit(features: Array, classes: Sequence[int]) -> LinearClassifier:
     """Fit a classifier: L2 penalty with C = 1, nothing drawn at random.
 
     Args:
@@ -269,7 +269,9 @@ def fit(features: Array, classes: Sequence[int]) -> Linear:
     if len(coefficients) == 1:  # of two classes scikit-learn keeps the second one's
         coefficients = np.concatenate([np.zeros_like(coefficients), coefficients])
         intercept = np.concatenate([np.zeros_like(intercept), intercept])
-    return Linear(*(torch.from_numpy(x) for x in (scaler.mean_, scaler.scale_, coefficients, intercept)))
+    return LinearClassifier(
+        *(torch.from_numpy(x) for x in (scaler.mean_, scaler.scale_, coefficients, intercept))
+    )
 
 
 def pipeline(features: Array, classes: Sequence[int]) -> Any:

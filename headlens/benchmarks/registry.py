@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import headlens.data
-from headlens.benchmarks.base import Lot, Options, longest_input, need_tokenizer
-from headlens.benchmarks.classification import Classification
+from headlens.benchmarks.base import BenchmarkOptions, Lot, longest_input, need_tokenizer
+from headlens.benchmarks.classification import ClassificationBenchmark
 from headlens.benchmarks.harness import Harness
 from headlens.benchmarks.language import Language, windows
 from headlens.benchmarks.metrics import Array, Metric
 from headlens.benchmarks.pairs import Pairs
 from headlens.benchmarks.predict import has_head
 from headlens.benchmarks.probe import Probe
-from headlens.benchmarks.similarity import Similarity
+from headlens.benchmarks.similarity import SimilarityBenchmark
 from headlens.benchmarks.translation import Translation
 from headlens.corpus.conllu import read_conllu
 from headlens.errors import InputError
@@ -104,19 +104,19 @@ class Showable(Benchmark, Protocol):
         """Token ids of what the model reads, as it reads them."""
 
 
-KINDS: Mapping[str, Callable[[str, Lens, Options], Benchmark]] = {
-    "classification": Classification.open,
+KINDS: Mapping[str, Callable[[str, Lens, BenchmarkOptions], Benchmark]] = {
+    "classification": ClassificationBenchmark.open,
     "harness": Harness.open,
     "language": Language.open,
     "pairs": Pairs.open,
     "probe": Probe.open,
-    "similarity": Similarity.open,
+    "similarity": SimilarityBenchmark.open,
     "translation": Translation.open,
 }
 """What opens each kind of benchmark: what stands after the colon, the model, options."""
 
 
-def open_benchmark(spec: str, lens: Lens, options: Options | None = None) -> Benchmark:
+def open_benchmark(spec: str, lens: Lens, options: BenchmarkOptions | None = None) -> Benchmark:
     """Open a benchmark as a user names it.
 
     Args:
@@ -136,10 +136,10 @@ def open_benchmark(spec: str, lens: Lens, options: Options | None = None) -> Ben
         found = f"There is no benchmark {kind!r}." if colon else f"Expected KIND:FILE, found {spec!r}."
         found = f"The benchmark {kind!r} lacks its file." if kind in KINDS else found
         raise InputError(found, f"The kinds are {', '.join(KINDS)}; type for example similarity:pairs.tsv.")
-    return KINDS[kind](target, lens, options or Options())
+    return KINDS[kind](target, lens, options or BenchmarkOptions())
 
 
-def sample_benchmark(lens: Lens, options: Options | None = None) -> Benchmark:
+def sample_benchmark(lens: Lens, options: BenchmarkOptions | None = None) -> Benchmark:
     """Open the bundled sample that suits a model.
 
     Args:
@@ -150,9 +150,9 @@ def sample_benchmark(lens: Lens, options: Options | None = None) -> Benchmark:
         `language` over the sample corpus, a document an example, for a causal or masked language model;
         `similarity` over the sample pairs for any other.
     """
-    options = options or Options()
+    options = options or BenchmarkOptions()
     if not has_head(lens):
-        pairs = Similarity.open(str(SAMPLE / "pairs.tsv"), lens, replace(options, columns=()))
+        pairs = SimilarityBenchmark.open(str(SAMPLE / "pairs.tsv"), lens, replace(options, columns=()))
         return replace(pairs, facts={**pairs.facts, "path": f"{IN_PACKAGE}/pairs.tsv"})
     path = SAMPLE / "english.conllu"
     corpus = read_conllu([path])

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity
 
-from headlens.benchmarks.base import MIN_EXAMPLES, Lot, Options, longest_input, need_tokenizer
+from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
 from headlens.benchmarks.files import Row, read_rows
 from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.predict import embed, embed_batch, run_batches
@@ -24,7 +24,7 @@ COLUMNS = ("text_a", "text_b", "score")
 
 
 @dataclass(frozen=True, eq=False)
-class Similarity:
+class SimilarityBenchmark:
     """Pairs of texts with a gold score, against the cosine of their embeddings.
 
     A text's embedding is the mean of the model's last hidden states over its tokens, special ones included,
@@ -50,14 +50,14 @@ class Similarity:
     standard: Array
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
-    options: Options = field(default_factory=Options)
+    options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[Correlation, ...]] = (
         Correlation("spearman", "Spearman correlation with gold", ranked=True),
         Correlation("pearson", "Pearson correlation with gold", ranked=False),
     )
 
     @classmethod
-    def open(cls, target: str, lens: Lens, options: Options) -> Similarity:
+    def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> SimilarityBenchmark:
         """Read a file of pairs.
 
         Args:
@@ -167,7 +167,7 @@ class Similarity:
         """Token ids of what the model reads."""
         return self.ids
 
-    def take(self, examples: Sequence[int]) -> Similarity:
+    def take(self, examples: Sequence[int]) -> SimilarityBenchmark:
         """See `Benchmark.take`."""
         pairs = [self.pairs[example] for example in examples]
         used = sorted({text for pair in pairs for text in pair})

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from headlens.benchmarks.base import MIN_EXAMPLES, Lot, Options, longest_input, need_tokenizer
+from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
 from headlens.benchmarks.files import read_rows
 from headlens.benchmarks.metrics import BLEU, CHRF, Array, CorpusScore, Ngrams
 from headlens.benchmarks.predict import (
@@ -75,11 +75,11 @@ class Translation:
     longest: int | None
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
-    options: Options = field(default_factory=Options)
+    options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[CorpusScore, ...]] = (BLEU, CHRF)
 
     @classmethod
-    def open(cls, target: str, lens: Lens, options: Options) -> Translation:
+    def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Translation:
         """Read a file of texts and their translations.
 
         Args:
@@ -237,7 +237,7 @@ def _encode(
 # ---- Which models write texts from texts, and whether their head was ever trained
 
 
-def check_writer(lens: Lens, options: Options) -> None:
+def check_writer(lens: Lens, options: BenchmarkOptions) -> None:
     """Refuse a model that does not write texts from texts, or whose head is random.
 
     Args:

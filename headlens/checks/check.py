@@ -19,7 +19,7 @@ from headlens.checks import of_model as backends
 from headlens.checks import of_model as shape
 from headlens.checks import of_model as text
 from headlens.checks import of_model as weights
-from headlens.checks.inputs import Check, Finding, Options, Outcome, Subject, does_not_apply
+from headlens.checks.inputs import Check, CheckOptions, CheckOutcome, Finding, Subject, does_not_apply
 from headlens.errors import HeadlensError, InputError
 from headlens.model.devices import is_out_of_memory
 from headlens.model.lens import Lens
@@ -31,7 +31,7 @@ AFTER_NUMBERS = Check(lambda _: does_not_apply(SPOILED), "")
 
 
 def check(
-    lens: Lens | str, *, only_cheap: bool = False, options: Options | None = None, quiet: bool = True
+    lens: Lens | str, *, only_cheap: bool = False, options: CheckOptions | None = None, quiet: bool = True
 ) -> list[Finding]:
     """Check the measuring itself on a model: padding, causality, rows, ablation, backends and so on.
 
@@ -99,11 +99,11 @@ def finding_of(name: str, one: Check, subject: Subject) -> Finding:
     try:
         found = one.does(subject)
     except HeadlensError as error:
-        found = Outcome(False, str(error))
+        found = CheckOutcome(False, str(error))
     except Exception as error:  # a family's own code may fail in any way: that is what was found
         if is_out_of_memory(error):
             raise
-        found = Outcome(False, f"the model fails ({type(error).__name__}: {error})".replace("\n", " "))
+        found = CheckOutcome(False, f"the model fails ({type(error).__name__}: {error})".replace("\n", " "))
     figure = found.figure if found.figure is not None and math.isfinite(found.figure) else None
     return Finding(name, found.passed, found.said, figure, found.allowed, one.meaning)
 

@@ -361,7 +361,7 @@ LONGEST = 64  # tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CheckOptions:
     """How a model is run when it is checked.
 
     Args:
@@ -383,9 +383,9 @@ class Subject:
         options: how it is run.
     """
 
-    def __init__(self, lens: Lens, options: Options | None = None) -> None:
+    def __init__(self, lens: Lens, options: CheckOptions | None = None) -> None:
         self.lens = lens
-        self.options = options or Options()
+        self.options = options or CheckOptions()
 
     @property
     def longest(self) -> int:
@@ -509,7 +509,7 @@ def last_place(model: nn.Module) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckOutcome:
     """What a check came to.
 
     Args:
@@ -535,7 +535,7 @@ class Check:
         cheap: whether it takes a few short passes at most.
     """
 
-    does: Callable[[Subject], Outcome]
+    does: Callable[[Subject], CheckOutcome]
     meaning: str
     cheap: bool = True
 
@@ -561,7 +561,7 @@ class Finding:
     meaning: str
 
 
-def within(figure: float, allowed: float, said: str) -> Outcome:
+def within(figure: float, allowed: float, said: str) -> CheckOutcome:
     """Pass where a figure is small enough; one that is no number is not.
 
     Args:
@@ -572,12 +572,12 @@ def within(figure: float, allowed: float, said: str) -> Outcome:
     Returns:
         The outcome; what is allowed is added to what is said.
     """
-    return Outcome(figure <= allowed, f"{said}, allowed {allowed:.2g}", figure, allowed)
+    return CheckOutcome(figure <= allowed, f"{said}, allowed {allowed:.2g}", figure, allowed)
 
 
-def does_not_apply(reason: str) -> Outcome:
+def does_not_apply(reason: str) -> CheckOutcome:
     """Say why a check does not apply."""
-    return Outcome(None, reason)
+    return CheckOutcome(None, reason)
 
 
 def worst(lens: Lens, figures: Mapping[Head, float]) -> str:

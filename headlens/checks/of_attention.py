@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from headlens.checks.inputs import (
+    CheckOutcome,
     Fed,
     Gap,
-    Outcome,
     Pair,
     Seen,
     Subject,
@@ -38,7 +38,7 @@ from headlens.model.seam import Block, Seam
 EVEN = 0.95  # of the largest entropy; the sharpest head of a trained model has next to none
 
 
-def numbers(subject: Subject) -> Outcome:
+def numbers(subject: Subject) -> CheckOutcome:
     """Patterns and states are finite, logits are numbers."""
     anatomy = subject.lens.anatomy
     broken = dict.fromkeys(
@@ -50,14 +50,14 @@ def numbers(subject: Subject) -> Outcome:
     if broken:
         first = anatomy.name(next(iter(broken)))
         said = f"{len(broken)} of {len(anatomy.heads)} heads look at NaN, first {first}"
-        return Outcome(False, said, len(broken), 0)
+        return CheckOutcome(False, said, len(broken), 0)
     states = sum(int((~torch.isfinite(x)).sum()) for seen in subject.alone for x in seen.real_states(0))
     plain = subject.plain_logits
     logits = int((torch.isnan(plain) | torch.isposinf(plain)).sum())  # minus infinity forbids a token
     if states + logits:
         said = f"no number where {states} states and {logits} logits should be"
-        return Outcome(False, said, states + logits, 0)
-    return Outcome(True, f"all weights of {len(anatomy.heads)} heads are numbers, and all states", 0, 0)
+        return CheckOutcome(False, said, states + logits, 0)
+    return CheckOutcome(True, f"all weights of {len(anatomy.heads)} heads are numbers, and all states", 0, 0)
 
 
 def _not_finite(site: Site, pattern: Tensor) -> Iterator[Head]:
@@ -66,7 +66,7 @@ def _not_finite(site: Site, pattern: Tensor) -> Iterator[Head]:
         yield site.heads[number]
 
 
-def rows(subject: Subject) -> Outcome:
+def rows(subject: Subject) -> CheckOutcome:
     """Every row of every head sums to 1, or to 1 less what its sink takes."""
     allowed = rounding(subject.lens)
     off = {site: _sums(subject.alone, site) - 1 for site in subject.alone[0].patterns}
@@ -86,7 +86,7 @@ def _sums(seen: list[Seen], site: Site) -> Tensor:
     return torch.cat([one.real_pattern(site, 0).sum(-1).flatten() for one in seen])
 
 
-def evenness(subject: Subject) -> Outcome:
+def evenness(subject: Subject) -> CheckOutcome:
     """Some head looks at some keys more than at others."""
     even: dict[Head, float] = {}
     for site in subject.alone[0].patterns:
@@ -180,33 +180,35 @@ def _lowered(parameter: nn.Parameter) -> Iterator[None]:
 SEEN = 1e-6  # a weight above it is one
 
 
-def causality(subject: Subject) -> Outcome:
+def causality(subject: Subject) -> CheckOutcome:
     """Causal layers give later tokens nothing, by weight and by behaviour; others give them something."""
     sites = [site for site in subject.alone[0].patterns if site.stack != "cross"]
     ahead = {site: largest(_ahead(seen, site) for seen in subject.alone) for site in sites}
     for site, weight in ahead.items():
         if math.isnan(weight):
-            return Outcome(False, f"layer {site} gives later tokens NaN", weight)
+            return CheckOutcome(False, f"layer {site} gives later tokens NaN", weight)
         if site.causal and not weight <= 0:
-            return Outcome(False, f"layer {site} gives a later token the weight {weight:.2g}", weight, 0)
+            return CheckOutcome(False, f"layer {site} gives a later token the weight {weight:.2g}", weight, 0)
         if not site.causal and _calls_itself_causal(subject, site):
-            return Outcome(False, f"layer {site} calls itself causal and sees later tokens", weight, 0)
+            return CheckOutcome(False, f"layer {site} calls itself causal and sees later tokens", weight, 0)
         if not site.causal and not weight > SEEN:
-            return Outcome(False, f"layer {site}, which is not causal, gives later tokens no weight", weight)
+            return CheckOutcome(
+                False, f"layer {site}, which is not causal, gives later tokens no weight", weight
+            )
     if not sites:
         return does_not_apply("no layer attends to its own tokens")
     return _in_words(subject, ahead)
 
 
-def _in_words(subject: Subject, ahead: dict[Site, float]) -> Outcome:
+def _in_words(subject: Subject, ahead: dict[Site, float]) -> CheckOutcome:
     both = [weight for site, weight in ahead.items() if not site.causal]
     said = [f"layers that look both ways give some later token {min(both):.2g} or more"] if both else []
     if len(both) == len(ahead):
-        return Outcome(True, said[0], min(both))
+        return CheckOutcome(True, said[0], min(both))
     said.append("causal layers give later tokens no weight")
     last = list(ahead)[-1].stack
     if not all(site.causal for site in ahead if site.stack == last):
-        return Outcome(True, "; ".join(said), 0, 0)
+        return CheckOutcome(True, "; ".join(said), 0, 0)
     change = _behaviour(subject)
     said.append(f"another last token changes earlier states by {change:.2g}")
     return within(change, subject.rounding, "; ".join(said))
@@ -242,7 +244,7 @@ def _changed(item: Item) -> Item:
 # ---- Checks that looking changes nothing, and that taking out nothing changes nothing
 
 
-def observing(subject: Subject) -> Outcome:
+def observing(subject: Subject) -> CheckOutcome:
     """Logits are the same while someone observes, and afterwards."""
     lens, fed, plain = subject.lens, subject.alone[-1].fed, subject.plain_logits
     with lens.observe(_nobody):
@@ -252,7 +254,7 @@ def observing(subject: Subject) -> Outcome:
     return within(largest([during, after]), subject.rounding, said)
 
 
-def no_op(subject: Subject) -> Outcome:
+def no_op(subject: Subject) -> CheckOutcome:
     """Logits are the same while no head is out, and with every head put back as it is."""
     lens, fed, plain = subject.lens, subject.alone[-1].fed, subject.plain_logits
     found = []
@@ -273,12 +275,12 @@ def _nobody(site: Site, block: Block) -> None:
 N_OTHERS = 3
 
 
-def padding(subject: Subject) -> Outcome:
+def padding(subject: Subject) -> CheckOutcome:
     """Inputs alone are what they are beside longer ones, padded on the right."""
     return _outcome(subject, _gaps(subject, left=False), "beside longer ones")
 
 
-def left_padding(subject: Subject) -> Outcome:
+def left_padding(subject: Subject) -> CheckOutcome:
     """Inputs alone are what they are beside longer ones, padded on the left."""
     found = _outcome(subject, _gaps(subject, left=True), "padded on the left")
     if not found.passed and "position_ids" not in subject.lens.arguments:
@@ -289,7 +291,7 @@ def left_padding(subject: Subject) -> Outcome:
     return found
 
 
-def batch(subject: Subject) -> Outcome:
+def batch(subject: Subject) -> CheckOutcome:
     """An input alone is what it is beside others of its length."""
     lens = subject.lens
     source, target = subject.pairs[len(subject.pairs) // 2]
@@ -306,7 +308,7 @@ def _gaps(subject: Subject, left: bool) -> list[Gap]:
     return [gap(alone, together, row) for row, alone in enumerate(subject.alone)]
 
 
-def _outcome(subject: Subject, gaps: list[Gap], how: str) -> Outcome:
+def _outcome(subject: Subject, gaps: list[Gap], how: str) -> CheckOutcome:
     weights = {head: largest(one.weights[head] for one in gaps) for head in gaps[0].weights}
     states = largest(one.states for one in gaps)
     said = f"an input {how}: weights differ by {worst(subject.lens, weights)}, states by {states:.2g}"
@@ -323,7 +325,7 @@ NOTHING = 1e-6  # an effect this small is none
 States = tuple[Tensor, ...]
 
 
-def ablation(subject: Subject) -> Outcome:
+def ablation(subject: Subject) -> CheckOutcome:
     """Taking a head out changes what the model puts out, and as much by itself as in a row of a batch."""
     lens, fed = subject.lens, feed(subject.lens, subject.pairs[:1])
     size = subject.options.batch_size or max(1, TOKENS_AT_ONCE // fed.inputs["input_ids"].shape[1])
@@ -338,24 +340,24 @@ def ablation(subject: Subject) -> Outcome:
     differ, allowed = largest(gaps), subject.rounding
     if not differ <= allowed:
         said = f"a head that lens.ablate takes out and one that is zeroed by hand differ by {differ:.2g}"
-        return Outcome(False, f"{said}, allowed {allowed:.2g}", differ, allowed)
+        return CheckOutcome(False, f"{said}, allowed {allowed:.2g}", differ, allowed)
     return _effects(subject, effects, max(NOTHING, 2 * _noise(lens, fed, size)))
 
 
-def _effects(subject: Subject, effects: dict[Head, float], least: float) -> Outcome:
+def _effects(subject: Subject, effects: dict[Head, float], least: float) -> CheckOutcome:
     anatomy = subject.lens.anatomy
     dead = [head for head, effect in effects.items() if not effect > least]
     for site in anatomy.sites:
         if site.heads[0] in effects and set(site.heads) <= set(dead):
-            return Outcome(False, f"no head of layer {site} has an effect above {least:.2g}", 0.0)
+            return CheckOutcome(False, f"no head of layer {site} has an effect above {least:.2g}", 0.0)
     head = min(effects, key=lambda head: effects[head])
     if not dead:
         said = f"all {len(effects)} heads have an effect, {anatomy.name(head)} the least, {effects[head]:.2g}"
-        return Outcome(True, said, effects[head])
+        return CheckOutcome(True, said, effects[head])
     names = ", ".join(anatomy.name(head) for head in dead[:NAMED])
     more = f" and {len(dead) - NAMED} more" if len(dead) > NAMED else ""
     said = f"{len(dead)} of {len(effects)} heads are dead (no effect above {least:.2g}): {names}{more}"
-    return Outcome(True, said, effects[head])
+    return CheckOutcome(True, said, effects[head])
 
 
 def _one_by_one(lens: Lens, fed: Fed, site: Site, size: int) -> tuple[dict[Head, float], dict[Head, States]]:

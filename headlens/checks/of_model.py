@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from headlens.checks.inputs import (
     TEXTS,
-    Outcome,
+    CheckOutcome,
     Subject,
     apart,
     does_not_apply,
@@ -40,24 +40,24 @@ from headlens.model.source import read_compact
 from headlens.util.formatting import counted
 
 
-def weights(subject: Subject) -> Outcome:
+def weights(subject: Subject) -> CheckOutcome:
     """No weight of the embeddings and blocks is missing, none is left over, and none holds NaN."""
     lens = subject.lens
     lacking = body_weights(lens)
     if lacking:
         n = len(lacking)
-        return Outcome(False, f"the checkpoint lacks {n} weights, such as {lacking[0]}", n, 0)
+        return CheckOutcome(False, f"the checkpoint lacks {n} weights, such as {lacking[0]}", n, 0)
     surplus = surplus_weights(lens.model, lens.unused)
     if surplus:
         n = len(surplus)
         problem = f"the files hold {counted(n, 'weight')} of layers that the model does not have, such as "
-        return Outcome(False, problem + surplus[0], n, 0)
+        return CheckOutcome(False, problem + surplus[0], n, 0)
     broken = broken_parameter(lens.model.named_parameters())
     if broken:
-        return Outcome(False, f"the weight {broken} holds NaN or an infinite number")
+        return CheckOutcome(False, f"the weight {broken} holds NaN or an infinite number")
     n = sum(name not in lens.missing for name, _ in lens.model.named_parameters())
     where = "are numbers" if lens.source is None else "are there, and numbers"
-    return Outcome(True, f"all {n} weights {where}{_made_up(lens.missing)}{_unused(lens.unused)}", 0, 0)
+    return CheckOutcome(True, f"all {n} weights {where}{_made_up(lens.missing)}{_unused(lens.unused)}", 0, 0)
 
 
 def _made_up(names: Sequence[str]) -> str:
@@ -81,7 +81,7 @@ def _unused(names: Sequence[str]) -> str:
 FAR = 2**17  # tokens behind and ahead
 
 
-def heads(subject: Subject) -> Outcome:
+def heads(subject: Subject) -> CheckOutcome:
     """Layers have the heads and key-value heads that the config says."""
     lens = subject.lens
     if lens.source is not None and read_compact(lens.source.place) is not None:
@@ -100,12 +100,12 @@ def heads(subject: Subject) -> Outcome:
     if not told.total():
         return does_not_apply("the config does not say how many heads there are")
     if wrong:
-        return Outcome(False, f"{len(wrong)} counts are not the config's: {wrong[0]}", len(wrong), 0)
+        return CheckOutcome(False, f"{len(wrong)} counts are not the config's: {wrong[0]}", len(wrong), 0)
     said = "heads and kv heads that the config says" if told["kv heads"] else "heads that the config says"
-    return Outcome(True, f"{len(lens.anatomy.sites)} layers have the {said}", 0, 0)
+    return CheckOutcome(True, f"{len(lens.anatomy.sites)} layers have the {said}", 0, 0)
 
 
-def windows(subject: Subject) -> Outcome:
+def windows(subject: Subject) -> CheckOutcome:
     """Layers see as far as the config says.
 
     By `transformers`' masks, a causal layer with a window of W tokens sees W - 1 tokens back and itself, one
@@ -125,8 +125,8 @@ def windows(subject: Subject) -> Outcome:
         reach, (behind, ahead) = known[site], seen[site]
         size = f" ({reach.size} tokens)" if reach.size else ""
         first = f"layer {site} sees {behind} back and {ahead} ahead, its config says {reach.kind}{size}"
-        return Outcome(False, f"{len(wrong)} of {len(known)} layers are wrong: {first}", len(wrong), 0)
-    return Outcome(True, _in_words(known, seen), 0, 0)
+        return CheckOutcome(False, f"{len(wrong)} of {len(known)} layers are wrong: {first}", len(wrong), 0)
+    return CheckOutcome(True, _in_words(known, seen), 0, 0)
 
 
 Extent = tuple[str, str]  # how many tokens are seen behind and ahead
@@ -274,7 +274,7 @@ NO_TOKENIZER = "the model came without a tokenizer"
 AROUND = 3  # tokens shown on either side of a difference
 
 
-def tokens(subject: Subject) -> Outcome:
+def tokens(subject: Subject) -> CheckOutcome:
     """Ids are exactly those that the tokenizer makes of the text, and the model knows them."""
     lens = subject.lens
     if lens.tokenizer is None:
@@ -283,18 +283,18 @@ def tokens(subject: Subject) -> Outcome:
     for tokenizer, text, found in _read(subject):
         wanted = list(tokenizer(text)["input_ids"])
         if found != wanted:
-            return Outcome(False, _first_difference(text, found, wanted))
+            return CheckOutcome(False, _first_difference(text, found, wanted))
         if known is not None and max(found, default=0) >= known:
             problem = f"the tokenizer makes the id {max(found)}, the model knows ids below {known}"
-            return Outcome(False, problem)
+            return CheckOutcome(False, problem)
         n += len(found)
     special, beyond = _beyond(lens.tokenizer, known)
     if beyond:
         token, number = next(iter(beyond.items()))
         problem = f"the model has no embedding for {counted(len(beyond), 'token')} of the tokenizer, such as "
-        return Outcome(False, f"{problem}{token!r} ({number}); it knows ids below {known}")
+        return CheckOutcome(False, f"{problem}{token!r} ({number}); it knows ids below {known}")
     rest = f" ({counted(len(special), 'special token')} without embedding: {', '.join(special)})"
-    return Outcome(True, f"{n} tokens are those of the tokenizer{rest if special else ''}", n)
+    return CheckOutcome(True, f"{n} tokens are those of the tokenizer{rest if special else ''}", n)
 
 
 def _beyond(tokenizer: Any, known: int | None) -> tuple[dict[str, int], dict[str, int]]:
@@ -335,7 +335,7 @@ def _first_difference(text: str, found: list[int], wanted: list[int]) -> str:
     )
 
 
-def words(subject: Subject) -> Outcome:
+def words(subject: Subject) -> CheckOutcome:
     """Every word owns pieces, and they spell it."""
     tokenizer = subject.lens.tokenizer
     if tokenizer is None:
@@ -346,19 +346,19 @@ def words(subject: Subject) -> Outcome:
         try:
             encoded = encode_words(tokenizer, sentence.forms)
         except AlignmentError as error:
-            return Outcome(False, f"{sentence.text!r}: {error.problem}")
+            return CheckOutcome(False, f"{sentence.text!r}: {error.problem}")
         n += len(encoded.forms)
         for form, ids in _pieces(encoded):
             if unknown.intersection(ids):
                 continue
             told = tokenizer.decode(ids)
             if _bare(told) != _bare(form):
-                return Outcome(False, f"the pieces of {form!r} in {sentence.text!r} spell {told!r}")
+                return CheckOutcome(False, f"the pieces of {form!r} in {sentence.text!r} spell {told!r}")
             spelled += 1
     if not spelled:
         return does_not_apply("the tokenizer knows none of the words that it was asked")
     rest = f" ({n - spelled} more are unknown to the tokenizer)" if n > spelled else ""
-    return Outcome(True, f"the pieces of {spelled} words spell them{rest}", spelled)
+    return CheckOutcome(True, f"the pieces of {spelled} words spell them{rest}", spelled)
 
 
 def _pieces(encoded: Encoded) -> Iterator[tuple[str, list[int]]]:
@@ -384,7 +384,7 @@ PATTERNS = {
 """Where transformers puts the patterns of a stack."""
 
 
-def backends(subject: Subject) -> Outcome:
+def backends(subject: Subject) -> CheckOutcome:
     """Eager and sdpa give the same states, with all heads and with some out."""
     lens, fed = subject.lens, subject.together
     parts = [part for part in lens.model.modules() if isinstance(part, PreTrainedModel)]
@@ -403,7 +403,7 @@ def backends(subject: Subject) -> Outcome:
     return within(largest([plain, ablated]), subject.rounding, said)
 
 
-def own_patterns(subject: Subject) -> Outcome:
+def own_patterns(subject: Subject) -> CheckOutcome:
     """Patterns are those that the model returns itself, on a padded batch."""
     lens, fed = subject.lens, subject.together
     body: Any = lens.model.base_model

@@ -24,7 +24,7 @@ from headlens.util.formatting import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-    from headlens.ablation.plan import Plan
+    from headlens.ablation.plan import SweepPlan
     from headlens.ablation.result import Sweep
 
 
@@ -152,13 +152,13 @@ def command(
         say(f"Warning: {note}", err=True)
 
 
-def _plan(said: dict[str, Any], out: Path, options: ModelOptions) -> Plan:
+def _plan(said: dict[str, Any], out: Path, options: ModelOptions) -> SweepPlan:
     """What the user asks for."""
-    from headlens.ablation.plan import Plan
-    from headlens.benchmarks.base import Options
+    from headlens.ablation.plan import SweepPlan
+    from headlens.benchmarks.base import BenchmarkOptions
 
     chosen = {name: names(said.pop(name)) for name in ("order", "columns")}
-    reading = Options(
+    reading = BenchmarkOptions(
         columns=chosen["columns"],
         batch_size=options.batch_size,
         max_length=options.max_length,
@@ -166,7 +166,7 @@ def _plan(said: dict[str, Any], out: Path, options: ModelOptions) -> Plan:
         allow_random_weights=options.allow_random_weights,
         beams=said.pop("beams"),
     )
-    return Plan(
+    return SweepPlan(
         step=_share(said.pop("step")),
         prefix_memory=said.pop("prefix_memory") * 2**20,
         order=chosen["order"],

@@ -33,10 +33,10 @@ def command(ctx: click.Context, model: str, as_json: bool, options: ModelOptions
     first and keep the outcome in run.json.
     """
     from headlens.checks.check import check
-    from headlens.checks.inputs import Options
+    from headlens.checks.inputs import CheckOptions
 
     lens = replace(options, allow_random_weights=True).load(model)
-    how = Options(options.max_length, options.batch_size, options.seed)
+    how = CheckOptions(options.max_length, options.batch_size, options.seed)
     findings = check(lens, options=how, quiet=options.quiet)
     say(_as_json(model, lens, findings) if as_json else _in_lines(model, lens, findings))
     if _failed(findings):

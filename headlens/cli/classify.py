@@ -158,7 +158,7 @@ def command(
     from headlens.report.page.write import write_report
     from headlens.runs import record as runs
     from headlens.runs.read import Marks, tags_by_head
-    from headlens.scoring.classify import Reading, Settings, Sources, classify
+    from headlens.scoring.classify import RunOptions, Settings, Sources, classify
 
     clock = runs.Clock.start()
     wanted = None if tags is None else list(names(tags))
@@ -168,7 +168,7 @@ def command(
     say_read(corpus)
     lens = options.load(model)
     checks = checked(lens)
-    reading = Reading(
+    reading = RunOptions(
         options.batch_size,
         options.max_length,
         block_size,

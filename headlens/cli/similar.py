@@ -82,8 +82,8 @@ def command(
     from headlens.corpus.read import read_corpus
     from headlens.report.page.write import write_report
     from headlens.runs import record as runs
-    from headlens.scoring.passes import Reading
-    from headlens.similar.similar import Options, similar
+    from headlens.scoring.passes import RunOptions
+    from headlens.similar.similar import SimilarOptions, similar
 
     clock = runs.Clock.start()
     click.get_current_context().with_resource(runs.prepare(out, "similar"))
@@ -94,8 +94,8 @@ def command(
         found = similar(
             lens,
             corpus,
-            options=Options(heads, smoothing, clusters, tags),
-            reading=Reading(options.batch_size, options.max_length, quiet=options.quiet),
+            options=SimilarOptions(heads, smoothing, clusters, tags),
+            reading=RunOptions(options.batch_size, options.max_length, quiet=options.quiet),
         )
     save(out, found, runs.record("similar", lens, said(), found.facts, clock))
     if not texts:

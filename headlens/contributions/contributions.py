@@ -15,7 +15,7 @@ import torch
 
 from headlens.contributions.measure import (
     Parts,
-    Predicted,
+    PredictedToken,
     measure_writing,
     position_of,
     predicted,
@@ -24,7 +24,7 @@ from headlens.contributions.measure import (
     token_id,
 )
 from headlens.contributions.stream import BY_TOKEN, Array, joints_of
-from headlens.corpus.batches import Axis, Reading, read
+from headlens.corpus.batches import Axis, ModelInput, read
 from headlens.errors import InputError
 from headlens.model.finite import holds_none
 from headlens.model.heads import Head, Site, head_name
@@ -99,7 +99,7 @@ def _effects(
     lens: Lens,
     inputs: Mapping[str, Any],
     parts: Mapping[Site, Parts],
-    seen: Predicted | None,
+    seen: PredictedToken | None,
     homeless: Sequence[Site],
 ) -> dict[Site, Array]:
     effects = {site: np.full(_count(part), np.nan) for site, part in parts.items()}
@@ -145,7 +145,7 @@ def _places(sites: Sequence[Site]) -> str:
     return shown + (f" and {len(sites) - 3} more" if len(sites) > 3 else "")
 
 
-def _axes(lens: Lens, reading: Reading) -> dict[str, Axis]:
+def _axes(lens: Lens, reading: ModelInput) -> dict[str, Axis]:
     return {stack: reading.axes(stack)[0] for stack in lens.anatomy.stacks}
 
 
@@ -199,7 +199,7 @@ class Contributions:
     values: Mapping[Site, Mapping[str, Array]]
     effects: Mapping[Site, Array]
     heads: tuple[Head, ...]
-    predicted: Predicted | None
+    predicted: PredictedToken | None
     notes: tuple[str, ...]
     text: str = ""
 

@@ -14,7 +14,7 @@ from headlens.benchmarks.predict import predicts_next
 from headlens.contributions.stream import (
     Array,
     Joint,
-    Place,
+    StreamPlace,
     Sums,
     at_outputs,
     matrix_and_bias,
@@ -77,14 +77,14 @@ class _Pass:
     joints: Mapping[Site, Joint]
     position: int | None
     heads: dict[Site, Tensor] = field(default_factory=dict)  # before W_O, [token, head, width]
-    streams: dict[Place, Tensor | None] = field(default_factory=dict)  # until their site has run
+    streams: dict[StreamPlace, Tensor | None] = field(default_factory=dict)  # until their site has run
     parts: dict[Site, Parts] = field(default_factory=dict)
 
     def keep(self, site: Site, output: Tensor) -> Tensor:
         self.heads[site] = output.detach().reshape(-1, site.n_heads, site.head_width)
         return output
 
-    def note(self, place: Place, tensor: Tensor) -> None:
+    def note(self, place: StreamPlace, tensor: Tensor) -> None:
         if place in self.streams:
             self.streams[place] = tensor.detach().clone()  # it may be added to in place
 
@@ -353,7 +353,7 @@ def _frozen_norms(model: nn.Module) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class PredictedToken:
     """One token's logit.
 
     Args:
@@ -443,7 +443,7 @@ def token_id(lens: Lens, text: str) -> int:
     )
 
 
-def predicted(lens: Lens, answer: Any, position: int, token: int | None) -> Predicted:
+def predicted(lens: Lens, answer: Any, position: int, token: int | None) -> PredictedToken:
     """Read a logit off what a model put out.
 
     Args:
@@ -471,4 +471,4 @@ def predicted(lens: Lens, answer: Any, position: int, token: int | None) -> Pred
     piece = lens.tokenizer.convert_ids_to_tokens([chosen])[0]  # None for ids that only the model has
     name = f"id {chosen}" if piece is None else readable_tokens(lens.tokenizer, [piece])[0]
     share = float(logits.softmax(-1)[chosen])
-    return Predicted(name, chosen, position, float(logits[chosen]), share)
+    return PredictedToken(name, chosen, position, float(logits[chosen]), share)

@@ -39,7 +39,7 @@ class Joint:
         factor: a number that the branch is multiplied by, the same for all tokens (Granite).
     """
 
-    stream: Place
+    stream: StreamPlace
     norm: str = ""
     parallel: bool = False
     factor: float = 1.0
@@ -49,7 +49,7 @@ class Joint:
 class _Seen:
     """One tensor of the dry run: its place, its tokens projected [token, N_PROJECTIONS], its size."""
 
-    place: Place
+    place: StreamPlace
     marks: Tensor
     width: int
 
@@ -91,7 +91,7 @@ def joints_of(lens: Lens) -> dict[Site, Joint]:
         log.peaks.clear()
         return made.reshape(output.shape).to(output)
 
-    def note(place: Place, tensor: Tensor) -> None:
+    def note(place: StreamPlace, tensor: Tensor) -> None:
         if not tensor.is_floating_point() or not 2 <= tensor.ndim <= 3 or tensor.numel() == 0:
             return
         width = tensor.shape[-1]
@@ -281,7 +281,7 @@ def matrix_and_bias(module: nn.Module, n_inputs: int, like: Tensor) -> tuple[Ten
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPlace:
     """One tensor of one call of a module.
 
     Args:
@@ -299,7 +299,7 @@ class Place:
 
 @contextmanager
 def noting(
-    model: nn.Module, note: Callable[[Place, Tensor], None], paths: Collection[str] | None = None
+    model: nn.Module, note: Callable[[StreamPlace, Tensor], None], paths: Collection[str] | None = None
 ) -> Iterator[None]:
     """Show all tensors that go into and come out of modules, in order, while the block lasts.
 
@@ -317,14 +317,14 @@ def noting(
         def hook(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             turns[path] += 1
             for key, tensor in (*_tensors(arguments), *_tensors(named)):
-                note(Place(path, turns[path] - 1, True, key), tensor)
+                note(StreamPlace(path, turns[path] - 1, True, key), tensor)
 
         return hook
 
     def after(path: str) -> Any:
         def hook(_: nn.Module, __: Any, output: Any) -> None:
             for key, tensor in _tensors(output):
-                note(Place(path, turns[path] - 1, False, key), tensor)
+                note(StreamPlace(path, turns[path] - 1, False, key), tensor)
 
         return hook
 

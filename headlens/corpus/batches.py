@@ -257,7 +257,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ModelInput:
     """One input of a model.
 
     Args:
@@ -279,7 +279,7 @@ class Reading:
 
 def read(
     lens: Lens, text: str, pair: str | None = None, target: str | None = None, max_length: int | None = None
-) -> Reading:
+) -> ModelInput:
     """Tokenize one input, whole: nothing is ever cut.
 
     What is no character (half of a surrogate pair) becomes U+FFFD, with a warning.
@@ -310,7 +310,7 @@ def read(
     _check_tokens(lens, source, "text", max_length)
     inputs = _tensors(lens, source.inputs)
     if target is None:
-        return Reading(inputs, _axis(tokenizer, source))
+        return ModelInput(inputs, _axis(tokenizer, source))
     written = encode_text(AsTarget(tokenizer), target)
     _check_tokens(lens, written, "target", max_length)
     ids = torch.tensor([decoder_ids(lens.model, written.inputs["input_ids"])])
@@ -318,10 +318,10 @@ def read(
         "decoder_input_ids": ids.to(lens.device),
         "decoder_attention_mask": torch.ones_like(ids).to(lens.device),
     }
-    return Reading(inputs, _axis(tokenizer, source), _shifted_axis(tokenizer, written, ids))
+    return ModelInput(inputs, _axis(tokenizer, source), _shifted_axis(tokenizer, written, ids))
 
 
-def reading_of(lens: Lens, encoded: Encoded) -> Reading:
+def reading_of(lens: Lens, encoded: Encoded) -> ModelInput:
     """Make an input of what is tokenized already.
 
     Args:
@@ -335,7 +335,7 @@ def reading_of(lens: Lens, encoded: Encoded) -> Reading:
     inputs = _tensors(lens, encoded.inputs)
     if lens.model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = torch.tensor([[start_id(lens.model)]], device=lens.device)
-    return Reading(inputs, _axis(lens.tokenizer, encoded))
+    return ModelInput(inputs, _axis(lens.tokenizer, encoded))
 
 
 def _check_target(kind: str, wanted: bool, target: str | None) -> None:

@@ -69,7 +69,7 @@ class _FileReader:
     documents: list[Document] = field(default_factory=list)
     name: str = ""
     begun: int | None = None  # the line where the open document begins
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TokenLine] = field(default_factory=list)
     sentences: list[Sentence] = field(default_factory=list)
     mentions: list[Mention] = field(default_factory=list)
 
@@ -135,7 +135,7 @@ class _FileReader:
                 "word of a document, found none.",
                 "Add that line and `#end document`; name CoNLL-U files .conllu.",
             )
-        self.rows.append(Row.parse(line, str(self.path), number))
+        self.rows.append(TokenLine.parse(line, str(self.path), number))
 
     def _close_sentence(self) -> None:
         if self.rows:
@@ -179,7 +179,7 @@ _FAMILIES = {"JJ": "ADJ", "NN": "NOUN", "RB": "ADV", "VB": "VERB"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TokenLine:
     """The line of one word.
 
     Args:
@@ -199,7 +199,7 @@ class Row:
     place: str
 
     @classmethod
-    def parse(cls, text: str, path: str, line: int) -> Row:
+    def parse(cls, text: str, path: str, line: int) -> TokenLine:
         """Take a line apart.
 
         Args:
@@ -255,7 +255,7 @@ def universal(tag: str) -> str:
     return "PUNCT" if tag == "HYPH" else _FAMILIES.get(tag[:2], "X")
 
 
-def build_sentence(rows: Sequence[Row], path: str, index: int) -> tuple[Sentence, list[Mention]]:
+def build_sentence(rows: Sequence[TokenLine], path: str, index: int) -> tuple[Sentence, list[Mention]]:
     """Make a sentence of its rows.
 
     Args:
@@ -293,7 +293,7 @@ def build_sentence(rows: Sequence[Row], path: str, index: int) -> tuple[Sentence
     return sentence, mentions
 
 
-def _spans(rows: Sequence[Row]) -> list[tuple[str, int, int]]:
+def _spans(rows: Sequence[TokenLine]) -> list[tuple[str, int, int]]:
     """(entity, start, end) of every mention; of one entity the mention opened last is closed first."""
     waiting: dict[str, list[int]] = defaultdict(list)
     spans = []
@@ -318,7 +318,7 @@ def _spans(rows: Sequence[Row]) -> list[tuple[str, int, int]]:
     return spans
 
 
-def _marks(row: Row) -> list[tuple[bool, str, bool]]:
+def _marks(row: TokenLine) -> list[tuple[bool, str, bool]]:
     """(opens, entity, closes) of every mark of a row."""
     if row.marks in EMPTY:
         return []

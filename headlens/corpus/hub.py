@@ -20,7 +20,7 @@ _HUB_ID = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*")  # owner/name, or name
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatasetPlace:
     """A dataset and a part of it.
 
     Args:
@@ -51,7 +51,7 @@ def is_hub(text: object) -> bool:
     return str(text).startswith(PREFIX)
 
 
-def parse(text: str) -> Place:
+def parse(text: str) -> DatasetPlace:
     """Read what a user types for a dataset.
 
     Args:
@@ -79,7 +79,7 @@ def parse(text: str) -> Place:
     if len(rest) > 2:
         raise CorpusError(f"There are too many colons in {text!r}.", f"Type {FORM}.")
     config, split = [*(part or None for part in rest), None, None][:2]
-    return Place(dataset, config, split, revision)
+    return DatasetPlace(dataset, config, split, revision)
 
 
 def _is_folder(text: str) -> bool:
@@ -121,7 +121,7 @@ def shown(path: str) -> str:
     """Name a corpus in a record: a file without its folder, a dataset with its configuration and split.
 
     Args:
-        path: the file, or what `Place` is written as.
+        path: the file, or what `DatasetPlace` is written as.
 
     Returns:
         The name; it tells no local path.
@@ -138,7 +138,7 @@ def shown(path: str) -> str:
 T = TypeVar("T")
 
 
-def library(place: Place) -> Any:
+def library(place: DatasetPlace) -> Any:
     """Import the library.
 
     Args:
@@ -159,7 +159,7 @@ def library(place: Place) -> Any:
         ) from None
 
 
-def told(place: Place, rows: Iterable[T]) -> Generator[T, None, None]:
+def told(place: DatasetPlace, rows: Iterable[T]) -> Generator[T, None, None]:
     """Read rows, or lines.
 
     Args:
@@ -227,7 +227,7 @@ class Opened:
         n_rows: how many rows the split has, None where that is not known.
     """
 
-    place: Place
+    place: DatasetPlace
     rows: Any
     files: tuple[str, ...]
     revision: str | None
@@ -245,7 +245,7 @@ class Opened:
             yield row["text"].removeprefix("\ufeff") if number == 0 else row["text"]
 
 
-def open_place(place: Place) -> Opened:
+def open_place(place: DatasetPlace) -> Opened:
     """Find a split of a dataset. None of its rows is read yet, and no code that comes with it ever runs.
 
     Args:
@@ -281,7 +281,7 @@ def _streams(builder: Any) -> Iterator[tuple[str, Any]]:
     yield from builder.as_streaming_dataset().items()
 
 
-def _builder(module: Any, place: Place, online: bool) -> Any:
+def _builder(module: Any, place: DatasetPlace, online: bool) -> Any:
     name = place.dataset if place.folder is None else str(place.folder.resolve())
     try:
         return module.load_dataset_builder(name, place.config, revision=place.revision)
@@ -311,7 +311,7 @@ def _builder(module: Any, place: Place, online: bool) -> Any:
         ) from None
 
 
-def _wrong_config(module: Any, place: Place, name: str, error: ValueError) -> CorpusError:
+def _wrong_config(module: Any, place: DatasetPlace, name: str, error: ValueError) -> CorpusError:
     """What is wrong with the configuration, and which there are."""
     try:
         there = ", ".join(module.get_dataset_config_names(name, revision=place.revision))
@@ -325,7 +325,7 @@ def _wrong_config(module: Any, place: Place, name: str, error: ValueError) -> Co
     return CorpusError(f"{place} has no configuration {place.config!r}.", f"There are: {there}.")
 
 
-def _check_kind(place: Place, kind: str, read_by: str) -> None:
+def _check_kind(place: DatasetPlace, kind: str, read_by: str) -> None:
     if kind == "text" and read_by != "text":
         raise CorpusError(
             f"{place} is text files, and its copy in the cache does not tell any more where one ends.",
@@ -343,7 +343,7 @@ def _check_kind(place: Place, kind: str, read_by: str) -> None:
         )
 
 
-def _split(place: Place, there: list[str]) -> str:
+def _split(place: DatasetPlace, there: list[str]) -> str:
     if place.split in there:
         return str(place.split)
     found = there if len(there) == 1 else [name for name in PREFERRED if name in there]

@@ -15,7 +15,7 @@ from typing import Any
 
 from headlens.corpus.conllu import ConlluReader
 from headlens.corpus.corpus import Corpus, Document, Origin
-from headlens.corpus.hub import Opened, Place, open_place, told
+from headlens.corpus.hub import DatasetPlace, Opened, open_place, told
 from headlens.corpus.plain import LONGEST, chunks, find_parser
 from headlens.errors import CorpusError
 from headlens.util.formatting import decimal
@@ -26,7 +26,10 @@ HEADLESS = "tokens without a head (multiword tokens, empty nodes)"
 
 
 def read_dataset(
-    place: Place, parser: str | None = None, columns: Sequence[str] = (), max_sentences: int | None = None
+    place: DatasetPlace,
+    parser: str | None = None,
+    columns: Sequence[str] = (),
+    max_sentences: int | None = None,
 ) -> Corpus:
     """Read a dataset.
 
@@ -191,7 +194,7 @@ class Columns:
         labels: for columns of numbered classes the names of the classes.
     """
 
-    place: Place
+    place: DatasetPlace
     names: Mapping[str, str]
     labels: Mapping[str, Sequence[str]]
 
@@ -246,7 +249,9 @@ class Columns:
         return named
 
 
-def choose(place: Place, row: Mapping[str, Any], types: Mapping[str, Any], wanted: Sequence[str]) -> Columns:
+def choose(
+    place: DatasetPlace, row: Mapping[str, Any], types: Mapping[str, Any], wanted: Sequence[str]
+) -> Columns:
     """Settle which columns to read.
 
     Args:
@@ -274,7 +279,7 @@ def choose(place: Place, row: Mapping[str, Any], types: Mapping[str, Any], wante
     return Columns(place, names, labels)
 
 
-def _wanted(place: Place, row: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, str]:
+def _wanted(place: DatasetPlace, row: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, str]:
     if len(wanted) not in map(len, CHOICES):
         ways = " or ".join(",".join(choice) for choice in CHOICES)
         raise CorpusError(

@@ -13,7 +13,7 @@ from typing import Any
 from headlens.corpus.conll2012 import read_conll2012
 from headlens.corpus.conllu import read_conllu
 from headlens.corpus.corpus import Corpus, unreadable
-from headlens.corpus.hub import FORM, Place, is_hub, parse, shown
+from headlens.corpus.hub import FORM, DatasetPlace, is_hub, parse, shown
 from headlens.corpus.hub_corpus import read_dataset
 from headlens.corpus.plain import read_plain
 from headlens.errors import CorpusError
@@ -78,13 +78,13 @@ def read_files(
             "Expected at least one corpus file, got none.", f"Name one that ends in {_endings()}."
         )
     _check_twice(found)
-    kinds = [None if isinstance(one, Place) else _format(one) for one in found]
+    kinds = [None if isinstance(one, DatasetPlace) else _format(one) for one in found]
     _check_options(kinds, parser, columns)
     digest = hashlib.sha256()
     corpora: list[Corpus] = []
     for kind, run in groupby(zip(kinds, found, strict=True), key=lambda pair: pair[0]):
         members = [one for _, one in run]
-        places = [one for one in members if isinstance(one, Place)]
+        places = [one for one in members if isinstance(one, DatasetPlace)]
         files = [one for one in members if isinstance(one, Path)]
         read = [read_dataset(place, parser, columns, max_sentences) for place in places]
         corpora += read if kind is None else [kind.read(files, parser)]
@@ -164,10 +164,10 @@ def _files(path: Path) -> list[Path]:
     return [file for file, kind in found if kind.annotated] or [file for file, _ in found]
 
 
-def _check_twice(found: Sequence[Path | Place]) -> None:
-    seen: set[Path | Place] = set()
+def _check_twice(found: Sequence[Path | DatasetPlace]) -> None:
+    seen: set[Path | DatasetPlace] = set()
     for one in found:
-        same = one if isinstance(one, Place) else one.resolve()
+        same = one if isinstance(one, DatasetPlace) else one.resolve()
         if same in seen:
             raise CorpusError(
                 f"{one} is named twice, and its sentences would count twice as evidence.",

@@ -16,7 +16,7 @@ from headlens.model.trace import run
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LayerCall:
     """One call of a block in a pass through the model.
 
     Args:
@@ -30,7 +30,7 @@ class Block:
     sites: tuple[Site, ...]
 
 
-def blocks_of(lens: Lens) -> tuple[Block, ...] | None:
+def blocks_of(lens: Lens) -> tuple[LayerCall, ...] | None:
     """Find a model's blocks by a dry run: the elements of the outermost lists of modules that hold its sites.
 
     Args:
@@ -68,12 +68,12 @@ def blocks_of(lens: Lens) -> tuple[Block, ...] | None:
             stack.callback(module.register_forward_pre_hook(enter(path)).remove)
             stack.callback(module.register_forward_hook(lambda *_: inside.clear()).remove)
         run(lens.model)
-    found = tuple(Block(path, path.rpartition(".")[0], tuple(sites)) for path, sites in calls)
+    found = tuple(LayerCall(path, path.rpartition(".")[0], tuple(sites)) for path, sites in calls)
     seen = [site for block in found for site in block.sites]
     return found if not stray and seen == list(lens.anatomy.sites) else None
 
 
-def first_block(blocks: Sequence[Block], heads: Sequence[Head]) -> int:
+def first_block(blocks: Sequence[LayerCall], heads: Sequence[Head]) -> int:
     """Tell in which block the first of some heads is.
 
     Args:

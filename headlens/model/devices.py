@@ -90,7 +90,7 @@ def _to(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device)
 
 
-class Carrier:
+class HostTransfer:
     """Brings small tensors to the CPU, many in one copy: every copy by itself waits for the device.
 
     What is on the CPU already is used at once.

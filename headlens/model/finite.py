@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headlens.errors import ModelError, NotNumbersError
-from headlens.model.devices import Carrier, named_weights
+from headlens.model.devices import HostTransfer, named_weights
 from headlens.model.heads import Head, Site
 from headlens.model.lens import Lens
 from headlens.model.seam import Block
@@ -18,7 +18,7 @@ REMEDY = "Try --dtype float32 (float16 overflows easily), or another checkpoint.
 
 
 def check_numbers(
-    site: Site, weights: Tensor, rows: Tensor | None = None, carrier: Carrier | None = None
+    site: Site, weights: Tensor, rows: Tensor | None = None, carrier: HostTransfer | None = None
 ) -> None:
     """Refuse attention that is not a number.
 
@@ -34,13 +34,13 @@ def check_numbers(
     broken = ~torch.isfinite(weights.sum(-1))  # [input, head, query]: one such weight makes its row's sum one
     if rows is not None:
         broken = broken & rows[:, None]
-    carrier, waits = carrier or Carrier(), carrier is None
+    carrier, waits = carrier or HostTransfer(), carrier is None
     carrier.bring(broken.any(-1).any(0), lambda heads: _refuse(site, heads))
     if waits:
         carrier.arrive()
 
 
-def check_block(site: Site, block: Block, carrier: Carrier | None = None) -> None:
+def check_block(site: Site, block: Block, carrier: HostTransfer | None = None) -> None:
     """Refuse a block of patterns that are not numbers, where a query sees any key.
 
     Args:

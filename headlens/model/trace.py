@@ -128,7 +128,7 @@ class Trace:
 
 
 @dataclass(slots=True)
-class Linear:
+class LinearCall:
     """One linear layer that ran: its path, its input and its output."""
 
     path: str
@@ -140,7 +140,7 @@ class Linear:
 class Log:
     """The linear layers of one pass, in the order in which they ran."""
 
-    linears: list[Linear] = field(default_factory=list)
+    linears: list[LinearCall] = field(default_factory=list)
 
 
 def trace(model: PreTrainedModel) -> Trace:
@@ -188,7 +188,7 @@ def _trace_by_interface(model: PreTrainedModel, dense: bool = False) -> list[Cal
         batch, heads, n_queries, _ = call.query.shape
         return call.value.new_ones(batch, n_queries, heads, call.value.shape[-1])
 
-    def after(linear: Linear) -> None:
+    def after(linear: LinearCall) -> None:
         for call in awaiting:  # the first linear layer after the attention function receives the heads
             near = linear.path.startswith(call.module.rpartition(".")[0])
             if near and linear.input.shape[-1] == call.n_heads * call.value_width:
@@ -245,7 +245,7 @@ def stack_of(model: PreTrainedModel, n_queries: int, n_keys: int, causal: bool) 
     return "decoder" if causal else "encoder"
 
 
-def makers(tensor: Tensor, linears: list[Linear]) -> tuple[str, ...]:
+def makers(tensor: Tensor, linears: list[LinearCall]) -> tuple[str, ...]:
     """Find the linear layers that a tensor was computed from.
 
     Args:
@@ -272,7 +272,7 @@ def logging(model: nn.Module, log: Log, after: Any = None) -> Iterator[None]:
     Args:
         model: the model.
         log: where to write.
-        after: called with each `Linear` when it has run.
+        after: called with each `LinearCall` when it has run.
     """
 
     def hook(path: str) -> Any:
@@ -280,7 +280,7 @@ def logging(model: nn.Module, log: Log, after: Any = None) -> Iterator[None]:
             if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
                 if not output.requires_grad:  # frozen weights: let the graph begin here
                     output.requires_grad_()
-                log.linears.append(Linear(path, arguments[0], output))
+                log.linears.append(LinearCall(path, arguments[0], output))
                 if after is not None:
                     after(log.linears[-1])
 
@@ -390,7 +390,7 @@ def _patterns(outputs: Any) -> list[Tensor]:
     ]
 
 
-def _note_hook(model: PreTrainedModel, path: str, pattern: Tensor, linears: list[Linear]) -> Call:
+def _note_hook(model: PreTrainedModel, path: str, pattern: Tensor, linears: list[LinearCall]) -> Call:
     _, n_heads, n_queries, n_keys = pattern.shape
     output = next((linear for linear in linears if _depends(linear.input, pattern)), None)
     if output is None:

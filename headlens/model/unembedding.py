@@ -61,7 +61,7 @@ class Writing:
         outputs = {site: lens.model.get_submodule(path) for site, path in paths.items()}
         return cls(weight.float(), norm, outputs)
 
-    def raises(self, site: Site, held: Tensor, token: Tensor) -> Tensor:
+    def logit_gain(self, site: Site, held: Tensor, token: Tensor) -> Tensor:
         """Measure how much heads raise the logits of tokens by attending to one key alone.
 
         Args:

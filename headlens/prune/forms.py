@@ -22,7 +22,7 @@ from headlens.model.lens import Lens
 from headlens.model.source import Compact, read_compact
 from headlens.model.trace import N_SOURCE, N_TOKENS, run
 from headlens.model.weights import Layout, layouts
-from headlens.prune.plan import Cut, Plan, State, cut_alike, cut_each, kept_rows, silence, without
+from headlens.prune.plan import Cut, PruningPlan, State, cut_alike, cut_each, kept_rows, silence, without
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Pruned:
 
     model: PreTrainedModel
     form: str
-    plan: Plan
+    plan: PruningPlan
     compact: Compact | None
     difference: float
-    probe: Probe
+    probe: FormProbe
 
 
 def masked(lens: Lens, removed: Sequence[Head]) -> Pruned:
@@ -60,7 +60,7 @@ def masked(lens: Lens, removed: Sequence[Head]) -> Pruned:
         InputError: layers share weights, and a head would go in some of them only.
         ModelError: weights are no plain matrices, or the result is not what ablation gives.
     """
-    probe, plan = Probe(lens, removed), silence(lens.anatomy, removed)
+    probe, plan = FormProbe(lens, removed), silence(lens.anatomy, removed)
     model = copy.deepcopy(lens.model)
     model.load_state_dict(without(lens, plan, {}))
     return Pruned(model, "masked", plan, _so_far(lens), probe.check(model, "with silent heads"), probe)
@@ -82,7 +82,7 @@ def cut(lens: Lens, removed: Sequence[Head]) -> Pruned:
     """
     if not cut_each(lens.anatomy, removed).n_cut:
         raise _no_group()
-    probe, places = Probe(lens, removed), _layouts(lens)
+    probe, places = FormProbe(lens, removed), _layouts(lens)
     for plan in (cut_each(lens.anatomy, removed), cut_alike(lens.anatomy, removed)):
         if not plan.n_cut:
             continue
@@ -112,7 +112,7 @@ def compact(lens: Lens, removed: Sequence[Head]) -> Pruned:
         InputError: layers share weights, and a head would go in some of them only.
         ModelError: the family's code does not work with fewer heads.
     """
-    probe, plan = Probe(lens, removed), cut_each(lens.anatomy, removed)
+    probe, plan = FormProbe(lens, removed), cut_each(lens.anatomy, removed)
     if not plan.n_cut:
         raise _no_group()
     state = without(lens, plan, _layouts(lens))
@@ -188,7 +188,7 @@ FORMS: Mapping[str, Callable[[Lens, Sequence[Head]], Pruned]] = {
 # ---- Pruned models that a config can express: plain `transformers` makes them, smaller and faster
 
 
-def makers(lens: Lens, plan: Plan, state: State) -> Iterator[Callable[[], PreTrainedModel]]:
+def makers(lens: Lens, plan: PruningPlan, state: State) -> Iterator[Callable[[], PreTrainedModel]]:
     """Find configs that may say what a plan leaves, and the models that they make.
 
     Args:
@@ -203,7 +203,7 @@ def makers(lens: Lens, plan: Plan, state: State) -> Iterator[Callable[[], PreTra
         yield partial(_make, lens, plan, state, change)
 
 
-def _alike(config: PreTrainedConfig, plan: Plan) -> None:
+def _alike(config: PreTrainedConfig, plan: PruningPlan) -> None:
     """The same number of heads in every layer."""
     ((heads, kv_heads),) = plan.sizes  # ValueError where there are several
     config.num_attention_heads = heads
@@ -212,7 +212,7 @@ def _alike(config: PreTrainedConfig, plan: Plan) -> None:
     config.head_dim = plan.cuts[0].site.head_width
 
 
-def _per_layer(config: PreTrainedConfig, plan: Plan) -> None:
+def _per_layer(config: PreTrainedConfig, plan: PruningPlan) -> None:
     """A number for each layer, where the family's code reads it layer by layer."""
     config.per_layer_config = {
         cut.site.layer: {"num_attention_heads": len(cut.kept), "num_key_value_heads": len(cut.kept_groups)}
@@ -221,7 +221,7 @@ def _per_layer(config: PreTrainedConfig, plan: Plan) -> None:
 
 
 def _make(
-    lens: Lens, plan: Plan, state: State, change: Callable[[PreTrainedConfig, Plan], None]
+    lens: Lens, plan: PruningPlan, state: State, change: Callable[[PreTrainedConfig, PruningPlan], None]
 ) -> PreTrainedModel:
     old = lens.model
     config = copy.deepcopy(old.config)
@@ -239,14 +239,14 @@ def _make(
     return moved
 
 
-def _check(found: Anatomy, plan: Plan) -> None:
+def _check(found: Anatomy, plan: PruningPlan) -> None:
     for site, cut in zip(found.sites, plan.cuts, strict=True):
         size = (site.n_heads, site.n_kv_heads, site.head_width)
         if size != (len(cut.kept), len(cut.kept_groups), cut.site.head_width):
             raise ValueError(f"the config says {size} for {site}")
 
 
-def _cut_to(tensor: Tensor, shape: torch.Size, plan: Plan, name: str) -> Tensor:
+def _cut_to(tensor: Tensor, shape: torch.Size, plan: PruningPlan, name: str) -> Tensor:
     """Cut a weight that has an entry, or a head's width of them, for each head (T5's position biases)."""
     if tensor.shape == shape:
         return tensor
@@ -262,7 +262,7 @@ def _cut_to(tensor: Tensor, shape: torch.Size, plan: Plan, name: str) -> Tensor:
 MOST_COUNTS = 8  # attributes of an attention module that may count heads; more are not tried
 
 
-def compacts(lens: Lens, plan: Plan, state: State) -> Iterator[Compact]:
+def compacts(lens: Lens, plan: PruningPlan, state: State) -> Iterator[Compact]:
     """Find ways to tell the modules of a model how many heads they have now.
 
     What an attention module counts by (number of heads, width of all heads) are attributes of it, and which
@@ -356,7 +356,7 @@ JOINT = "Something between its heads and W_O depends on all heads together, a no
 WITHIN = 1e-5  # of the largest output, where that is above 1
 
 
-class Probe:
+class FormProbe:
     """What a model puts out for some tokens with heads ablated, to hold pruned models against.
 
     Args:

@@ -47,7 +47,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PruningPlan:
     """What becomes of all heads.
 
     Args:
@@ -74,7 +74,7 @@ class Plan:
         return {(len(cut.kept), len(cut.kept_groups)) for cut in self.cuts}
 
 
-def silence(anatomy: Anatomy, removed: Sequence[Head]) -> Plan:
+def silence(anatomy: Anatomy, removed: Sequence[Head]) -> PruningPlan:
     """Keep all matrices as large as they are.
 
     Args:
@@ -90,7 +90,7 @@ def silence(anatomy: Anatomy, removed: Sequence[Head]) -> Plan:
     return _plan(anatomy, removed, {site: range(site.n_kv_heads) for site in anatomy.sites})
 
 
-def cut_each(anatomy: Anatomy, removed: Sequence[Head]) -> Plan:
+def cut_each(anatomy: Anatomy, removed: Sequence[Head]) -> PruningPlan:
     """Cut what can be cut in each layer by itself.
 
     A key-value head can go with all query heads that read it; query heads that go without it stay silent. A
@@ -110,7 +110,7 @@ def cut_each(anatomy: Anatomy, removed: Sequence[Head]) -> Plan:
     return _plan(anatomy, removed, {site: groups or [0] for site, groups in needed.items()})
 
 
-def cut_alike(anatomy: Anatomy, removed: Sequence[Head]) -> Plan:
+def cut_alike(anatomy: Anatomy, removed: Sequence[Head]) -> PruningPlan:
     """Cut as much as leaves every layer with the same number of heads; the rest stays silent.
 
     Args:
@@ -139,7 +139,7 @@ def _needed(site: Site, removed: Sequence[Head]) -> list[int]:
     return sorted({head.head // group for head in site.heads if head not in gone})
 
 
-def _plan(anatomy: Anatomy, removed: Sequence[Head], kept: dict[Site, Iterable[int]]) -> Plan:
+def _plan(anatomy: Anatomy, removed: Sequence[Head], kept: dict[Site, Iterable[int]]) -> PruningPlan:
     gone = set(removed)
     cuts = []
     for site, groups in kept.items():
@@ -147,7 +147,7 @@ def _plan(anatomy: Anatomy, removed: Sequence[Head], kept: dict[Site, Iterable[i
         silent = tuple(n for n in whole.kept if Head(site.stack, site.layer, n) in gone)
         cuts.append(Cut(site, whole.kept_groups, silent))
     _check_shared(anatomy, cuts)
-    return Plan(tuple(removed), tuple(cuts))
+    return PruningPlan(tuple(removed), tuple(cuts))
 
 
 def _check_shared(anatomy: Anatomy, cuts: Sequence[Cut]) -> None:
@@ -169,7 +169,7 @@ def _check_shared(anatomy: Anatomy, cuts: Sequence[Cut]) -> None:
 State = dict[str, Tensor]  # the weights of a model, by name
 
 
-def without(lens: Lens, plan: Plan, layouts: Mapping[str, Layout]) -> State:
+def without(lens: Lens, plan: PruningPlan, layouts: Mapping[str, Layout]) -> State:
     """Make a model's weights without the heads of a plan; the model itself is left alone.
 
     Args:

@@ -21,8 +21,8 @@ from headlens.report.ablation_heads import (
     BETTER,
     MISSING,
     WORSE,
-    Cell,
     Grid,
+    HeadCell,
     Rows,
     better_when,
     estimated_on,
@@ -368,7 +368,7 @@ def gates_figure(sweep: Sweep) -> InchFigure:
     places = zip(table["stack"], table["layer"], table["head"], strict=True)
     heads = [Head(str(stack), int(layer), int(head)) for stack, layer, head in places]
     cells = {
-        head: Cell(_faded(ROLES[role].colour, share), ROLES[role].letter)
+        head: HeadCell(_faded(ROLES[role].colour, share), ROLES[role].letter)
         for head, role, share in zip(heads, table["role"], sure, strict=True)
     }
     counts = {role: int((table["role"] == role).sum()) for role in ROLES}

@@ -93,7 +93,7 @@ def heads_figure(sweep: Sweep) -> InchFigure:
     loss = losses(metric, rows["delta"])
     colours = "RdBu" if metric.larger_is_better else "RdBu_r"
     scale = _scale(rows["delta"].to_numpy(np.float64), colours, f"{change_in(metric)} without the head")
-    cells = dict.fromkeys(_in_question(sweep), Cell(MISSING, hatched=True))
+    cells = dict.fromkeys(_in_question(sweep), HeadCell(MISSING, hatched=True))
     judged = verdicts(metric, rows)
     for one, delta, verdict in zip(sweep.conditions, rows["delta"], judged, strict=True):
         mark = {"": UNDEFINED_MARK, "unsure": UNSURE_MARK, "better": BETTER_MARK}.get(verdict, "")
@@ -189,7 +189,7 @@ BAR = 0.49  # inches below the maps for a colour scale and its ticks
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HeadCell:
     """How a head looks.
 
     Args:
@@ -217,11 +217,11 @@ class Scale:
     norm: Normalize
     label: str
 
-    def cell(self, number: float, mark: str = "") -> Cell:
+    def cell(self, number: float, mark: str = "") -> HeadCell:
         """The look of a head with this number; one without is grey, and hatched if it has no mark either."""
         if np.isfinite(number):
-            return Cell(to_hex(self.colours(self.norm(number))), mark)
-        return Cell(MISSING, mark, hatched=not mark)
+            return HeadCell(to_hex(self.colours(self.norm(number))), mark)
+        return HeadCell(MISSING, mark, hatched=not mark)
 
     def room(self, width: float) -> float:
         """The height of the scale in a figure of this width, with its ticks and label, in inches."""
@@ -259,7 +259,7 @@ class Grid:
         cells: the look of each head; what the grid of layers and heads has besides stays white.
     """
 
-    cells: Mapping[Head, Cell]
+    cells: Mapping[Head, HeadCell]
 
     @property
     def width(self) -> float:

@@ -174,7 +174,7 @@ def draw_grid(maps: AttentionMaps, title: str | None = None, width: float | None
     return figure
 
 
-def _draw_block(figure: InchFigure, axes: Axes, block: Block, scale: PowerNorm) -> None:
+def _draw_block(figure: InchFigure, axes: Axes, block: PanelBlock, scale: PowerNorm) -> None:
     width, height = block.size
     show(axes, block.image, (0, width, height, 0), scale)
     wide, high = block.panel
@@ -207,7 +207,7 @@ def _draw_block(figure: InchFigure, axes: Axes, block: Block, scale: PowerNorm) 
 
 
 def _label_outer(
-    figure: InchFigure, axes: Axes, block: Block, labels: Sequence[Sequence[str]], points: float
+    figure: InchFigure, axes: Axes, block: PanelBlock, labels: Sequence[Sequence[str]], points: float
 ) -> None:
     """Write queries at the left of the first column and keys below the last row."""
     queries, keys = labels
@@ -416,7 +416,7 @@ CLOSEST = 0.18  # inches from one column to the next that their numbers need
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PanelBlock:
     """All panels of one stack, composed into one image.
 
     Args:
@@ -442,7 +442,7 @@ class Block:
     several: bool = False
 
 
-def compose(maps: AttentionMaps, stack: str, side: float) -> Block:
+def compose(maps: AttentionMaps, stack: str, side: float) -> PanelBlock:
     """Compose all panels of a stack into one image.
 
     Args:
@@ -471,7 +471,7 @@ def compose(maps: AttentionMaps, stack: str, side: float) -> Block:
         corners.append((layer, number, left * units[1], top * units[0]))
     size = shape[1] * units[1], shape[0] * units[0]
     several = len({site.stack for site in maps.sites}) > 1
-    return Block(
+    return PanelBlock(
         stack, rows, columns, image, tuple(corners), (wide * units[1], high * units[0]), size, factor, several
     )
 

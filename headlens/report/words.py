@@ -423,7 +423,7 @@ _WRITTEN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunPlace:
     """Where a run stands in a page.
 
     Args:

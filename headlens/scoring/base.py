@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headlens.corpus.batches import Batch
 from headlens.corpus.corpus import Corpus
-from headlens.model.devices import Carrier, moved
+from headlens.model.devices import HostTransfer, moved
 from headlens.model.finite import not_numbers
 from headlens.model.heads import Head, Site
 from headlens.model.lens import Lens
@@ -423,7 +423,7 @@ class Tally:
             return torch.zeros(len(self.heads), dtype=torch.long)
         return torch.tensor([i for i, site in enumerate(self.sites) for _ in range(site.n_heads)])
 
-    def add(self, site: Site, batch: Batch, counts: Counts, carrier: Carrier) -> None:
+    def add(self, site: Site, batch: Batch, counts: Counts, carrier: HostTransfer) -> None:
         """Add what one site's heads got right on a batch, or on a block of its queries.
 
         Args:
@@ -440,11 +440,11 @@ class Tally:
         if counts.gold is not None:
             self._add_gold(self.sites.index(site), batch, counts.gold, carrier)
 
-    def add_shared(self, batch: Batch, gold: Gold, carrier: Carrier) -> None:
+    def add_shared(self, batch: Batch, gold: Gold, carrier: HostTransfer) -> None:
         """Add decisions and baselines that are the same at every site, once per batch."""
         self._add_gold(0, batch, gold, carrier)
 
-    def _add_gold(self, site: int, batch: Batch, gold: Gold, carrier: Carrier) -> None:
+    def _add_gold(self, site: int, batch: Batch, gold: Gold, carrier: HostTransfer) -> None:
         carrier.bring(gold.n, _adding(self.n[:, :, site], batch))
         carrier.bring(gold.baseline, _adding(self.baseline[:, :, site], batch))
 

@@ -17,7 +17,7 @@ from headlens.errors import CorpusError, InputError
 from headlens.model.lens import Lens
 from headlens.scoring.base import Context, Scorer, Tally
 from headlens.scoring.evidence import Settings, margins_in_force, score_table, tag_table
-from headlens.scoring.passes import Reading, run_passes
+from headlens.scoring.passes import RunOptions, run_passes
 from headlens.scoring.scorers import SCORERS
 from headlens.scoring.seq2seq import Written, run_pairs
 from headlens.util.files import HeadScores
@@ -72,7 +72,7 @@ def classify(
     *,
     margins: Mapping[str, float] | None = None,
     settings: Settings | None = None,
-    reading: Reading | None = None,
+    reading: RunOptions | None = None,
     sources: Sources | None = None,
 ) -> Classification:
     """Score every head on a corpus, and tag those whose scores are evidence.
@@ -104,7 +104,7 @@ def classify(
     sources, settings = sources or Sources(), settings or Settings()
     context = Context(lens, corpus, sources.relations, sources.frequencies, settings.seed)
     scorers = [SCORERS[tag].make(context) for tag in _possible(corpus, tags)]
-    reading = reading or Reading()
+    reading = reading or RunOptions()
     tallies, inputs = _run(context, scorers, reading, _written(context, scorers, sources))
     scores = score_table(tallies, in_force, settings)
     facts = {
@@ -171,7 +171,7 @@ def _written(context: Context, scorers: Sequence[Scorer], sources: Sources) -> W
 
 
 def _run(
-    context: Context, scorers: Sequence[Scorer], reading: Reading, written: Written | None
+    context: Context, scorers: Sequence[Scorer], reading: RunOptions, written: Written | None
 ) -> tuple[list[Tally], dict[str, Inputs]]:
     if context.lens.model.config.is_encoder_decoder:
         return run_pairs(context, scorers, reading, written)
@@ -208,4 +208,4 @@ def _input_facts(
     return facts
 
 
-__all__ = ["Classification", "Reading", "Scorer", "Settings", "Sources", "classify", "read_corpus"]
+__all__ = ["Classification", "RunOptions", "Scorer", "Settings", "Sources", "classify", "read_corpus"]

@@ -15,7 +15,7 @@ from headlens.corpus.batches import Batch, make_batches, numbered
 from headlens.corpus.inputs import Inputs, Item, repeated_inputs, sentence_inputs, window_inputs
 from headlens.engine.local import Engine, Here, in_order
 from headlens.errors import CorpusError, InputError
-from headlens.model.devices import Carrier
+from headlens.model.devices import HostTransfer
 from headlens.model.finite import check_numbers, holds_none
 from headlens.model.heads import Site
 from headlens.model.lens import Lens, check_ids, known_pad, longest_input, n_known, takes_positions
@@ -39,7 +39,7 @@ MAKERS: Mapping[str, Maker] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RunOptions:
     """How inputs are run through a model.
 
     Args:
@@ -77,7 +77,7 @@ class Reading:
 
     def bar(self, kind: str, total: int) -> tqdm[Any]:
         """Show how many inputs of a kind have been read."""
-        return tqdm(total=total, desc=f"Reading {kind}", unit=kind[:-1], disable=self.quiet)
+        return tqdm(total=total, desc=f"RunOptions {kind}", unit=kind[:-1], disable=self.quiet)
 
     def longest(self, lens: Lens, kind: str) -> int:
         """Find the longest input of a kind, in tokens.
@@ -119,7 +119,7 @@ class ReadBatch:
     """
 
     scorers: Sequence[Scorer]
-    reading: Reading
+    reading: RunOptions
 
     def begin(self, lens: Lens) -> Callable[[Batch], BatchSums]:
         """See `headlens.engine.local.Work`."""
@@ -136,7 +136,7 @@ class ReadBatch:
 
 
 def run_passes(
-    context: Context, scorers: Sequence[Scorer], reading: Reading
+    context: Context, scorers: Sequence[Scorer], reading: RunOptions
 ) -> tuple[list[Tally], dict[str, Inputs]]:
     """Run every kind of input that the scorers ask for through the model, once.
 
@@ -171,7 +171,7 @@ def run_passes(
     return [found[scorer] for scorer in scorers], inputs
 
 
-def make_inputs(context: Context, scorers: Sequence[Scorer], reading: Reading) -> dict[str, Inputs]:
+def make_inputs(context: Context, scorers: Sequence[Scorer], reading: RunOptions) -> dict[str, Inputs]:
     """Make the inputs of every kind that scorers ask for, and find out whether they can be read.
 
     Args:
@@ -267,7 +267,7 @@ class Reader:
         self._through = through
         self._tallies: dict[Scorer, Tally] = {}
         self._words: dict[Site, Tensor] = {}
-        self._carrier = Carrier()
+        self._carrier = HostTransfer()
         self._batch: Batch | None = None
 
     @property
@@ -371,7 +371,7 @@ class Reader:
         return sums / pieces.clamp(min=1)[:, None, :, None]
 
 
-def check_states(states: Tensor, batch: Batch, carrier: Carrier) -> None:
+def check_states(states: Tensor, batch: Batch, carrier: HostTransfer) -> None:
     """Refuse a model whose last hidden states are not numbers, though its attention may be.
 
     Args:

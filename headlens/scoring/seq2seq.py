@@ -17,7 +17,7 @@ from headlens.model.heads import Site
 from headlens.model.lens import Lens, check_ids
 from headlens.model.seam import Block
 from headlens.scoring.base import Context, Scorer, Tally
-from headlens.scoring.passes import BatchSums, Reader, Reading, because, check_words, make_inputs, pad_id
+from headlens.scoring.passes import BatchSums, Reader, RunOptions, because, check_words, make_inputs, pad_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ReadPairs:
     """
 
     by_stack: Mapping[str, Sequence[Scorer]]
-    reading: Reading
+    reading: RunOptions
 
     def begin(self, lens: Lens) -> Callable[[Sequence[Pair]], BatchSums]:
         """See `headlens.engine.local.Work`."""
@@ -68,7 +68,7 @@ class ReadPairs:
 
 
 def run_pairs(
-    context: Context, scorers: Sequence[Scorer], reading: Reading, written: Written | None
+    context: Context, scorers: Sequence[Scorer], reading: RunOptions, written: Written | None
 ) -> tuple[list[Tally], dict[str, Inputs]]:
     """Run every kind of input that the scorers ask for through an encoder-decoder model.
 
@@ -128,7 +128,7 @@ def _add(
             tallies[stack, scorer].add_units(batch.units, sums)
 
 
-def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: Reading) -> list[Pair]:
+def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: RunOptions) -> list[Pair]:
     """Sources with their targets; repeated tokens are their own, windows and documents have none."""
     if kind == "repeats":
         return [(item, as_decoder_input(lens.model, item)) for item in made.items]
@@ -151,7 +151,7 @@ def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: 
 
 
 def _shown(
-    by_stack: Mapping[str, Sequence[Scorer]], kind: str, paired: bool, reading: Reading
+    by_stack: Mapping[str, Sequence[Scorer]], kind: str, paired: bool, reading: RunOptions
 ) -> dict[str, Sequence[Scorer]]:
     """Who is shown inputs of a kind; without targets only what the encoder does."""
     found = {

@@ -17,13 +17,13 @@ from tqdm import tqdm
 
 from headlens.corpus.batches import Batch, make_batches
 from headlens.corpus.inputs import Item, start_id
-from headlens.model.devices import Carrier, exact, moved
+from headlens.model.devices import HostTransfer, exact, moved
 from headlens.model.finite import check_block, not_numbers
 from headlens.model.heads import Head, Site
 from headlens.model.lens import Lens, takes_positions
 from headlens.model.seam import Block
 from headlens.model.weights import output_matrix
-from headlens.scoring.passes import Reading, pad_id
+from headlens.scoring.passes import RunOptions, pad_id
 
 Array = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ def compare_heads(
     heads: Mapping[Site, Sequence[int]],
     items: Sequence[Item],
     smoothing: float,
-    reading: Reading,
+    reading: RunOptions,
 ) -> Compared:
     """Compare what heads of one stack look at, and what they write.
 
@@ -102,7 +102,7 @@ def _show(lens: Lens, batch: Batch, seen: Patterns, sample: Sample, block_size: 
     def note(site: Site, output: Tensor) -> Tensor:
         return sample.note(site, output)
 
-    sites, carrier = list(sample.heads), Carrier()
+    sites, carrier = list(sample.heads), HostTransfer()
     with torch.inference_mode(), lens.observe(see, sites, block_size), lens.edit(note):
         lens.run(inputs)
         carrier.arrive()
@@ -259,7 +259,7 @@ class Sample:
             site: torch.zeros(len(mine), self.n_tokens, site.head_width) for site, mine in heads.items()
         }
         """Of each site [head, token, width]."""
-        self._carrier = Carrier()
+        self._carrier = HostTransfer()
         self._here = torch.empty(0, 3, dtype=torch.long)  # [token, (input, position, slot)] of the batch
 
     def begin(self, batch: Batch) -> None:

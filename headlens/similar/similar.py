@@ -23,13 +23,13 @@ from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
 from headlens.model.heads import Head, link_name
 from headlens.model.lens import Lens, check_ids
-from headlens.scoring.passes import Reading, because
+from headlens.scoring.passes import RunOptions, because
 from headlens.similar.measure import LARGEST, Array, Compared, by_head, compare_heads
 from headlens.util.formatting import listing
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SimilarOptions:
     """How heads are compared.
 
     Args:
@@ -66,8 +66,8 @@ def similar(
     lens: Lens | str,
     text: str | Path | Sequence[str | Path] | Corpus | None = None,
     *,
-    options: Options | None = None,
-    reading: Reading | None = None,
+    options: SimilarOptions | None = None,
+    reading: RunOptions | None = None,
 ) -> Similarity:
     """Compare all pairs of heads of a model over a corpus, and cluster them.
 
@@ -94,7 +94,7 @@ def similar(
         SelectorError: a head does not exist.
         RunError: the tags are of another model.
     """
-    options = options or Options()
+    options = options or SimilarOptions()
     check(options)
     lens = Lens.load(lens) if isinstance(lens, str) else lens
     corpus = text if isinstance(text, Corpus) else read_corpus(text)
@@ -104,7 +104,7 @@ def similar(
         )
     chosen = _chosen(lens, options)
     tags = read_tags(lens, options.tags)
-    reading = reading or Reading()
+    reading = reading or RunOptions()
     made = _inputs(lens, corpus, reading)
     stacks = dict.fromkeys(head.stack for head in chosen)
     compared, found = [], []
@@ -119,7 +119,7 @@ def similar(
     return _tables(lens, corpus, made, list(zip(compared, found, strict=True)), tags)
 
 
-def check(options: Options) -> None:
+def check(options: SimilarOptions) -> None:
     """Refuse options that cannot be.
 
     Args:
@@ -137,7 +137,7 @@ def check(options: Options) -> None:
         raise InputError(f"Expected 1 cluster or more, found {options.clusters}.", "Give a larger number.")
 
 
-def _chosen(lens: Lens, options: Options) -> tuple[Head, ...]:
+def _chosen(lens: Lens, options: SimilarOptions) -> tuple[Head, ...]:
     anatomy = lens.anatomy
     served = [h for h in anatomy.heads if h.stack == "encoder" or not lens.model.config.is_encoder_decoder]
     chosen = anatomy.select(served if options.heads is None else options.heads)
@@ -182,7 +182,7 @@ def read_tags(lens: Lens, run: str | Path | None) -> dict[Head, tuple[str, ...]]
     return {head: tuple(mine) for head, mine in tags.items()}
 
 
-def _inputs(lens: Lens, corpus: Corpus, reading: Reading) -> Inputs:
+def _inputs(lens: Lens, corpus: Corpus, reading: RunOptions) -> Inputs:
     made = sentence_inputs(corpus, lens.tokenizer, reading.longest(lens, "sentences"))
     if not made.items:
         raise CorpusError(

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from headlens.corpus.batches import Axis, Reading, read, spread, word_groups
+from headlens.corpus.batches import Axis, ModelInput, read, spread, word_groups
 from headlens.errors import InputError, SelectorError
 from headlens.model.finite import check_numbers, not_numbers
 from headlens.model.heads import Head, Site, head_name, select
@@ -359,7 +359,7 @@ class Captured:
     norms: dict[Site, Tensor] = field(default_factory=dict)
 
 
-def capture(lens: Lens, reading: Reading, heads: Sequence[Head]) -> Captured:
+def capture(lens: Lens, reading: ModelInput, heads: Sequence[Head]) -> Captured:
     """Run one input and keep some heads' weights, whole.
 
     Args:
@@ -404,7 +404,7 @@ def capture(lens: Lens, reading: Reading, heads: Sequence[Head]) -> Captured:
     )
 
 
-def _check_size(reading: Reading, wanted: Mapping[Site, Sequence[int]]) -> None:
+def _check_size(reading: ModelInput, wanted: Mapping[Site, Sequence[int]]) -> None:
     n_heads, size = 0, 0
     for site, numbers in wanted.items():
         queries, keys = reading.axes(site.stack)
@@ -457,7 +457,7 @@ def attention_maps(
     return replace(maps_of(lens, reading, chosen), text=read_as)
 
 
-def maps_of(lens: Lens, reading: Reading, heads: Sequence[Head]) -> AttentionMaps:
+def maps_of(lens: Lens, reading: ModelInput, heads: Sequence[Head]) -> AttentionMaps:
     """Compute the attention of one input that is read already.
 
     Args:

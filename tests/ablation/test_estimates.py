@@ -6,7 +6,14 @@ import torch
 
 import headlens
 from headlens.ablation.gates import Fit, loss_without
-from headlens.ablation.importance import METHODS, NEED_LOSSES, Settings, estimate, layer_norms, per_example
+from headlens.ablation.importance import (
+    METHODS,
+    NEED_LOSSES,
+    ImportanceSettings,
+    estimate,
+    layer_norms,
+    per_example,
+)
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, ModelError
 from support.carriers import (
@@ -37,7 +44,9 @@ def test_dead_heads_get_exactly_nothing(tmp_path):
     benchmark = benchmark_of(lens, tmp_path)
     dead = [i for i, head in enumerate(lens.anatomy.heads) if head not in (CARRIER, NOISE)]
     for method in ("gradient", "taylor", "integrated", "shapley"):
-        made = estimate(lens, benchmark, lens.anatomy.heads, method, Settings(steps=2, permutations=2))
+        made = estimate(
+            lens, benchmark, lens.anatomy.heads, method, ImportanceSettings(steps=2, permutations=2)
+        )
         assert made.values[dead].tolist() == [0] * 6, method
         assert made.values[1] > 0, method
         table = made.importance
@@ -55,12 +64,12 @@ def test_importance_over_the_norm_of_its_layer(tmp_path):
     lens = carrier_and_noise()  # of layer 1 all heads are dead
     benchmark = benchmark_of(lens, tmp_path)
     plain = estimate(lens, benchmark, lens.anatomy.heads, "gradient").values
-    made = estimate(lens, benchmark, lens.anatomy.heads, "gradient", Settings(normalise="layer"))
+    made = estimate(lens, benchmark, lens.anatomy.heads, "gradient", ImportanceSettings(normalise="layer"))
     assert np.sqrt((made.values[:4] ** 2).sum()) == pytest.approx(1)
     np.testing.assert_allclose(made.values[:4], plain[:4] / np.sqrt((plain[:4] ** 2).sum()))
     assert made.values[4:].tolist() == [0] * 4
     assert made.facts == {"normalise": "layer"}
-    some = estimate(lens, benchmark, [NOISE, DEAD], "gradient", Settings(normalise="layer"))
+    some = estimate(lens, benchmark, [NOISE, DEAD], "gradient", ImportanceSettings(normalise="layer"))
     np.testing.assert_allclose(some.values, made.values[2:4])  # the whole layer counts
 
 
@@ -110,7 +119,7 @@ def test_nothing_stays_behind(tmp_path, method, family):
     weights[0].requires_grad_(False)
     weights[3].grad = torch.full_like(weights[3], 7)
     before = state(lens)
-    settings = Settings(steps=2, permutations=1, fit=Fit(steps=3))
+    settings = ImportanceSettings(steps=2, permutations=1, fit=Fit(steps=3))
     estimate(lens, benchmark, lens.anatomy.select("0.*"), method, settings)
     assert_same(state(lens), before)
     if method == "random":
@@ -162,7 +171,7 @@ def test_gradients_are_taken_where_they_are_off(block):
 def test_the_same_twice(tmp_path, method):
     lens = lens_of("bert")
     benchmark = opened(lens, tmp_path)
-    settings = Settings(steps=3, permutations=2, fit=Fit(steps=3))
+    settings = ImportanceSettings(steps=3, permutations=2, fit=Fit(steps=3))
     made, again = (estimate(lens, benchmark, lens.anatomy.select("0.*"), method, settings) for _ in "ab")
     assert made.values.tolist() == again.values.tolist()
     assert made.facts == again.facts
@@ -230,14 +239,15 @@ def test_refusals(tmp_path):
         ({"permutations": 0}, "Expected 1 or more permutations, found 0. Write permutations=1 or more."),
     ):
         with pytest.raises(InputError) as caught:
-            Settings(**options)
+            ImportanceSettings(**options)
         assert str(caught.value) == message
 
 
 def test_random_order():
     lens = lens_of("bert")
     orders = [
-        estimate(lens, NoLoss(), lens.anatomy.heads, "random", Settings(seed=s)).values for s in (0, 0, 1)
+        estimate(lens, NoLoss(), lens.anatomy.heads, "random", ImportanceSettings(seed=s)).values
+        for s in (0, 0, 1)
     ]
     assert sorted(orders[0]) == list(range(1, 9))
     assert orders[0].tolist() == orders[1].tolist() != orders[2].tolist()

@@ -8,7 +8,7 @@ import torch
 
 import headlens
 from headlens.ablation.gates import ROLES, Fit, Learned, _batches, _slope, draw, learn_gates, open_probability
-from headlens.ablation.importance import Settings, estimate
+from headlens.ablation.importance import ImportanceSettings, estimate
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError
 from headlens.model.heads import Head
@@ -99,7 +99,7 @@ def test_roles_by_hand():
 def test_a_carrier_noise_and_the_dead(tmp_path):
     lens = carrier_and_noise()
     benchmark = benchmark_of(lens, tmp_path, without=[NOISE])
-    made = estimate(lens, benchmark, lens.anatomy.heads, "gates", Settings(fit=FIT))
+    made = estimate(lens, benchmark, lens.anatomy.heads, "gates", ImportanceSettings(fit=FIT))
     roles = made.roles.set_index(["layer", "head"])
     assert tuple(roles.columns) == ("stack", "open_closing", "open_opening", "role")
     assert roles.loc[(0, 1), "role"] == "facilitating"

@@ -7,7 +7,7 @@ import torch
 import headlens
 from headlens.ablation.gates import loss_without
 from headlens.ablation.importance import estimate, integrated, per_example
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.language import Language
 from headlens.benchmarks.registry import open_benchmark
 from headlens.model.heads import Head
@@ -36,8 +36,10 @@ def lens_of(family: str, dtype=torch.float32):
 
 def opened(lens, path, kind="language", **options):
     if kind == "language":
-        return open_benchmark(write_lines(path / "t.txt", 30), lens, Options(max_length=14, **options))
-    return open_benchmark(write_pairs(path / "p.tsv", toy_pairs()), lens, Options(**options))
+        return open_benchmark(
+            write_lines(path / "t.txt", 30), lens, BenchmarkOptions(max_length=14, **options)
+        )
+    return open_benchmark(write_pairs(path / "p.tsv", toy_pairs()), lens, BenchmarkOptions(**options))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_rows_of_an_example_are_added_before_the_absolute_value(size):
 def test_windows_of_a_document_are_added_before_the_absolute_value():
     lens = lens_of("gpt2")
     texts = [[toy_text(5, 2 * i), toy_text(8, 2 * i + 1)] for i in range(10)]
-    of = lambda parts: Language.of_texts("language:x", parts, lens, Options(), {})  # noqa: E731
+    of = lambda parts: Language.of_texts("language:x", parts, lens, BenchmarkOptions(), {})  # noqa: E731
     windows = per_example(lens, of([[text] for pair in texts for text in pair]), lens.anatomy.heads)
     documents = per_example(lens, of(texts), lens.anatomy.heads)
     # the loss per token is a mean over 10 documents, or over 20 windows

@@ -13,7 +13,7 @@ import headlens
 from headlens.ablation.conditions import Choice, Condition, each
 from headlens.ablation.measure import Measuring, Units
 from headlens.ablation.prefix import NOTHING
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import open_benchmark
 from support import toytasks
 from support.families import ALL, build
@@ -85,7 +85,7 @@ def test_reuse_changes_no_number(tmp_path, kind, mode):
     if (kind, mode) in (("translation", "resample"), ("probe", "uniform")):
         pytest.skip("refused, as other tests hold")
     lens, spec = MADE[kind](tmp_path)
-    benchmark = open_benchmark(spec, lens, Options(max_length=20))
+    benchmark = open_benchmark(spec, lens, BenchmarkOptions(max_length=20))
     heads = lens.anatomy.heads
     conditions = [*each(Choice(lens.anatomy, heads))[1::3], Condition("some", heads[2::4])]
     plain, reusing = (Measuring(lens, benchmark, mode, prefix_memory=memory) for memory in (0, 2**30))
@@ -106,7 +106,9 @@ def test_batches_change_no_number(tmp_path, mode):
     conditions = each(Choice(lens.anatomy, lens.anatomy.heads))
     found = [
         np.stack(
-            Measuring(lens, open_benchmark(spec, lens, Options(batch_size=size)), mode).values(conditions)
+            Measuring(lens, open_benchmark(spec, lens, BenchmarkOptions(batch_size=size)), mode).values(
+                conditions
+            )
         )
         for size in (1, 3, None)
     ]
@@ -118,7 +120,7 @@ def test_batches_change_no_number(tmp_path, mode):
 @pytest.mark.parametrize("kind", ["classification", "probe", "language", "similarity", "pairs, masked"])
 def test_parts_change_no_number(tmp_path, monkeypatch, kind, mode):
     lens, spec = MADE[kind](tmp_path)
-    benchmark = open_benchmark(spec, lens, Options(max_length=20))
+    benchmark = open_benchmark(spec, lens, BenchmarkOptions(max_length=20))
     heads = lens.anatomy.heads
     conditions = [*each(Choice(lens.anatomy, heads))[::3], Condition("some", heads[1::4])]
     whole = Measuring(lens, benchmark, mode, prefix_memory=2**30)

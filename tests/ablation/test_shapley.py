@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from headlens.ablation.importance import Settings, badness, estimate, shapley
+from headlens.ablation.importance import ImportanceSettings, badness, estimate, shapley
 from headlens.model.heads import Head
 from support.carriers import CARRIER, NOISE, backup_pair, benchmark_of, losses_of, scaled
 
@@ -95,7 +95,7 @@ def test_a_backup_pair_shares_what_both_carry(tmp_path):
     assert lost > 0.05
     for one in (CARRIER, NOISE):
         assert abs(loss(one) - loss()) < 1e-3 * lost
-    made = estimate(lens, benchmark, heads, "shapley", Settings(permutations=400))
+    made = estimate(lens, benchmark, heads, "shapley", ImportanceSettings(permutations=400))
     assert made.facts["sum"] == pytest.approx(lost, abs=1e-9)
     assert (made.facts["all_on"], made.facts["all_off"]) == pytest.approx((loss(), loss(*heads)), abs=1e-6)
     np.testing.assert_allclose(made.values[1:3], lost / 2, rtol=0.1)
@@ -141,7 +141,9 @@ class Scores:
 def test_benchmarks_without_losses(larger_is_better):
     """What removing a head costs is positive, whichever way the metric runs."""
     lens = backup_pair()
-    made = estimate(lens, Scores(larger_is_better), lens.anatomy.heads, "shapley", Settings(permutations=2))
+    made = estimate(
+        lens, Scores(larger_is_better), lens.anatomy.heads, "shapley", ImportanceSettings(permutations=2)
+    )
     assert made.values.tolist() == [1] * 8
     assert made.error.tolist() == [0] * 8
     assert made.facts["all_off"] - made.facts["all_on"] == 8
@@ -151,5 +153,5 @@ def test_benchmarks_without_losses(larger_is_better):
 def test_a_value_that_the_caller_keeps(tmp_path):
     lens = backup_pair()
     benchmark = benchmark_of(lens, tmp_path)
-    made = estimate(lens, benchmark, HEADS, "shapley", Settings(permutations=3, value=game))
+    made = estimate(lens, benchmark, HEADS, "shapley", ImportanceSettings(permutations=3, value=game))
     assert made.values.tolist() == shapley(HEADS, game, permutations=3).values.tolist()

@@ -14,7 +14,7 @@ from headlens.ablation.conditions import SWEEPS
 from headlens.ablation.importance import ranked
 from headlens.ablation.result import same_input
 from headlens.ablation.sweep import Plan, open_for, run_sweep, sweep
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, RunError
 from headlens.model.heads import Head
@@ -68,7 +68,7 @@ def test_loss_without_each_head_by_another_way(tmp_path, family):
     lens = lens_of(family, frame=(), mask=False)
     spec = write_lines(tmp_path / "t.txt", 20)
     result = sweep(lens, spec, max_length=9)
-    windows = open_benchmark(spec, lens, Options(max_length=9)).windows
+    windows = open_benchmark(spec, lens, BenchmarkOptions(max_length=9)).windows
     rows = result.table[result.table["metric"] == "loss"].set_index("removed")
     for head in lens.anatomy.heads:
         model = without_columns(lens, head)
@@ -164,7 +164,7 @@ def test_examples_that_are_all_the_same_are_noticed(tmp_path, family):
     """Twelve times one example has no spread: its interval is a point, and means nothing."""
     lens = lens_of(family)
     for spec in same_inputs(tmp_path)[family]:
-        benchmark = open_benchmark(spec, lens, Options(max_length=30))
+        benchmark = open_benchmark(spec, lens, BenchmarkOptions(max_length=30))
         benchmark = benchmark.take(range(10))  # the last window may be shorter
         message = f"All 10 examples of {benchmark.name} have the same input. They tell as much as one"
         with pytest.warns(UserWarning, match=message):
@@ -241,7 +241,7 @@ def test_finished_conditions_are_never_lost(tmp_path, monkeypatch):
     lens, spec, out = lens_of("bert"), write_pairs(tmp_path / "p.tsv", toy_pairs()), tmp_path / "run"
     whole = sweep(lens, spec)
     plan = Plan(out=out)
-    benchmark = open_for(lens, spec, Options())
+    benchmark = open_for(lens, spec, BenchmarkOptions())
     kind = type(benchmark)
     measure, calls = kind.measure, []
 

@@ -15,7 +15,7 @@ from headlens.ablation.conditions import Choice, cumulative, tags
 from headlens.ablation.plan import halves
 from headlens.ablation.result import best_of_layers, headline
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, RunError
 from headlens.model.heads import Head
@@ -284,7 +284,7 @@ def test_importance_by_several_methods(tmp_path):
 
 def test_halves_share_nothing(tmp_path):
     lens = headlens.load(build("gpt2"), toy_tokenizer((), mask=False))
-    benchmark = open_benchmark(write_lines(tmp_path / "t.txt", 90), lens, Options(max_length=9))
+    benchmark = open_benchmark(write_lines(tmp_path / "t.txt", 90), lens, BenchmarkOptions(max_length=9))
     first, second = (benchmark.take(half) for half in halves(benchmark, seed=1))
     texts = [[window.ids for window in half.windows] for half in (first, second)]
     assert not set(texts[0]) & set(texts[1])
@@ -313,7 +313,7 @@ def test_a_model_without_any_head(tmp_path):
     spec = write_lines(tmp_path / "t.txt", 60)
     result = sweep(lens, spec, "cumulative", step=0.5, draws=2, max_length=9)
     last = result.primary.iloc[-1]
-    whole = open_benchmark(spec, lens, Options(max_length=9))
+    whole = open_benchmark(spec, lens, BenchmarkOptions(max_length=9))
     second = whole.take(halves(whole, 0)[1])
     with torch.no_grad():
         for part in lens.anatomy.parts:

@@ -7,7 +7,7 @@ import torch
 
 import headlens
 from headlens.ablation.importance import per_example
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.predict import run_batches, until_it_fits
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import ModelError
@@ -79,7 +79,7 @@ def test_a_benchmark_gives_the_same_values_when_memory_runs_out(tmp_path):
 
     model.model.bert.register_forward_pre_hook(limited, with_kwargs=True)
     with pytest.warns(UserWarning, match="Memory ran out"):
-        values = open_benchmark(spec, model, Options()).measure(model)
+        values = open_benchmark(spec, model, BenchmarkOptions()).measure(model)
     torch.testing.assert_close(values, expected, atol=1e-6, rtol=0)
 
 

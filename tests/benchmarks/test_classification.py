@@ -12,7 +12,7 @@ from tokenizers import processors
 
 import headlens
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError, ModelError
 from support.families import ALL, build
@@ -78,7 +78,7 @@ def test_predictions_are_those_of_single_examples(tmp_path, family, suffix):
     gold = [NAMES.index(row[-1]) for row in rows]
     spec = write(tmp_path / f"c.{suffix}", rows)
     for size in (1, 3, None):
-        benchmark = open_benchmark(spec, lens, Options(batch_size=size))
+        benchmark = open_benchmark(spec, lens, BenchmarkOptions(batch_size=size))
         with lens.ablate((), "zero"):
             values = benchmark.measure(lens)
         assert values[:, 0].tolist() == gold
@@ -113,7 +113,9 @@ def test_a_decoder_without_padding_token_reads_its_last_word(tmp_path, family):
     for pad in (None, 3):
         lens = classifier(family, pad_token_id=pad)
         expected = by_hand(lens, rows)[1]
-        values = open_benchmark(write(tmp_path / "c.csv", rows), lens, Options(batch_size=8)).measure(lens)
+        values = open_benchmark(
+            write(tmp_path / "c.csv", rows), lens, BenchmarkOptions(batch_size=8)
+        ).measure(lens)
         np.testing.assert_allclose(values[:, 3], expected, atol=1e-5)
 
 
@@ -158,7 +160,7 @@ def test_the_one_head_that_matters_is_found(tmp_path):
 
 def test_losses_are_cross_entropies(tmp_path):
     lens = classifier()
-    benchmark = open_benchmark(write(tmp_path / "c.csv", examples()), lens, Options(batch_size=6))
+    benchmark = open_benchmark(write(tmp_path / "c.csv", examples()), lens, BenchmarkOptions(batch_size=6))
     assert isinstance(benchmark, Differentiable)
     found = torch.zeros(20)
     for lot in benchmark.losses(lens):
@@ -291,7 +293,7 @@ def test_a_classifier_that_was_never_trained_is_refused(tmp_path):
         "bert.pooler.dense.bias, bert.pooler.dense.weight, classifier.bias, classifier.weight. Use a "
         "complete checkpoint, or --allow-random-weights to measure it all the same."
     )
-    open_benchmark(spec, lens, Options(allow_random_weights=True))
+    open_benchmark(spec, lens, BenchmarkOptions(allow_random_weights=True))
 
 
 def test_an_accuracy_below_chance_is_told(tmp_path):

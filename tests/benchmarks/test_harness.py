@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.metrics import Accuracy
 from headlens.benchmarks.registry import Differentiable, open_benchmark
 from support import toys
@@ -42,7 +42,7 @@ def test_numbers_are_lm_evals_own_in_any_batch(tmp_path, family):
         with lens.ablate(heads):
             own = direct(lens, spec)
             for size in (None, 3, 1):
-                benchmark = open_benchmark(f"harness:{spec}", lens, Options(batch_size=size))
+                benchmark = open_benchmark(f"harness:{spec}", lens, BenchmarkOptions(batch_size=size))
                 values.append(benchmark.measure(lens))
         samples = sorted(own["samples"]["toy"], key=lambda sample: sample["doc_id"])
         for found in values:
@@ -124,7 +124,7 @@ def test_right_or_wrong_is_tested_exactly(tmp_path):
 def test_writing_tasks_and_their_filters(tmp_path):
     lens = lens_of()
     spec = task(tmp_path, WRITING)
-    benchmark = open_benchmark(f"harness:{spec}", lens, Options(batch_size=3))
+    benchmark = open_benchmark(f"harness:{spec}", lens, BenchmarkOptions(batch_size=3))
     assert [metric.name for metric in benchmark.metrics] == ["exact_match,first", "exact_match,word"]
     with lens.ablate("1.2"):
         written = direct(lens, spec)["samples"]["toy"]

@@ -13,7 +13,7 @@ import transformers
 import headlens
 from headlens.ablation.sweep import sweep
 from headlens.benchmarks import harness as harness_tasks
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, ModelError, RunError
 from support.families import build
@@ -179,7 +179,7 @@ def test_a_head_that_was_never_trained_is_refused(tmp_path):
         "The checkpoint lacks weights of the language-model head of GPT2LMHeadModel: lm_head.weight. Use a "
         "complete checkpoint, or --allow-random-weights to measure it all the same."
     )
-    open_benchmark(f"harness:{task(tmp_path)}", lens, Options(allow_random_weights=True))
+    open_benchmark(f"harness:{task(tmp_path)}", lens, BenchmarkOptions(allow_random_weights=True))
 
 
 def test_without_lm_eval_there_is_a_remedy(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ import transformers
 
 import headlens
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.language import windows
 from headlens.benchmarks.registry import open_benchmark, sample_benchmark
 from headlens.errors import InputError, ModelError
@@ -47,7 +47,7 @@ def test_causal_loss_is_that_of_a_plain_loop(tmp_path, family, frame):
         )
     expected = np.array([row for row in expected if row[1]])
     for size in (1, 3, 8, None):
-        benchmark = open_benchmark(spec, lens, Options(batch_size=size, max_length=9))
+        benchmark = open_benchmark(spec, lens, BenchmarkOptions(batch_size=size, max_length=9))
         values = benchmark.measure(lens)
         np.testing.assert_allclose(values, expected, atol=1e-4)
     loss, perplexity = (metric.value(values) for metric in benchmark.metrics)
@@ -61,7 +61,7 @@ def test_causal_loss_is_that_of_a_plain_loop(tmp_path, family, frame):
 def test_masked_loss_is_that_of_a_plain_loop(tmp_path, family):
     lens = headlens.load(build(family), toy_tokenizer(pad=1 if family == "roberta" else 0))
     spec = write_lines(tmp_path / "t.txt", 60)
-    benchmark = open_benchmark(spec, lens, Options(max_length=20, seed=3))
+    benchmark = open_benchmark(spec, lens, BenchmarkOptions(max_length=20, seed=3))
     texts = windows((tmp_path / "t.txt").read_text(), lens.tokenizer, 20)
     expected = []
     for window, text in zip(benchmark.windows, texts, strict=True):
@@ -74,13 +74,13 @@ def test_masked_loss_is_that_of_a_plain_loop(tmp_path, family):
         assert len(window.places) == max(1, round(0.15 * (len(whole) - 2)))
         expected.append(loss_by_hand(lens, list(window.ids), list(window.places), list(window.gold)))
     for size in (1, 3, None):
-        again = open_benchmark(spec, lens, Options(batch_size=size, max_length=20, seed=3))
+        again = open_benchmark(spec, lens, BenchmarkOptions(batch_size=size, max_length=20, seed=3))
         assert again.windows == benchmark.windows
         values = again.measure(lens)
         np.testing.assert_allclose(values[:, 0], expected, atol=1e-4)
     assert values[:, 1].tolist() == [len(window.places) for window in benchmark.windows]
     assert benchmark.metrics[1].value(values) == values[:, 2].sum() / values[:, 1].sum()
-    other = open_benchmark(spec, lens, Options(max_length=20, seed=4))
+    other = open_benchmark(spec, lens, BenchmarkOptions(max_length=20, seed=4))
     assert [w.places for w in other.windows] != [w.places for w in benchmark.windows]
 
 
@@ -90,7 +90,7 @@ def test_a_model_that_is_always_right_has_no_loss(tmp_path):
     spec = write_lines(tmp_path / "t.txt")
     torch.nn.init.zeros_(lens.model.transformer.ln_f.weight)
     torch.nn.init.zeros_(lens.model.transformer.ln_f.bias)
-    benchmark = open_benchmark(spec, lens, Options(max_length=9))
+    benchmark = open_benchmark(spec, lens, BenchmarkOptions(max_length=9))
     loss, perplexity = (metric.value(benchmark.measure(lens)) for metric in benchmark.metrics)
     assert loss == pytest.approx(math.log(61), abs=1e-5)
     assert perplexity == pytest.approx(61, abs=1e-3)
@@ -130,7 +130,7 @@ def test_models_without_a_language_head_are_refused(tmp_path):
         "BertForMaskedLM predicts masked tokens, but its tokenizer has no mask token. Take its own tokenizer."
     )
     with pytest.raises(InputError) as caught:
-        open_benchmark(spec, headlens.load(build("bert"), toy_tokenizer()), Options(max_length=50))
+        open_benchmark(spec, headlens.load(build("bert"), toy_tokenizer()), BenchmarkOptions(max_length=50))
     assert str(caught.value) == (
         "language:t.txt: expected text for at least 10 examples, found 2. Give a longer text, or a smaller "
         "--max-length."
@@ -148,7 +148,7 @@ def test_a_head_that_was_never_trained_is_refused(tmp_path):
     lens = headlens.load(str(tmp_path / "m"))
     assert lens.missing
     with pytest.raises(ModelError) as caught:
-        open_benchmark(spec, lens, Options(max_length=16))
+        open_benchmark(spec, lens, BenchmarkOptions(max_length=16))
     assert str(caught.value) == (
         "The checkpoint lacks weights of the language-model head of BertForMaskedLM: cls.predictions.bias, "
         "cls.predictions.decoder.bias, "
@@ -156,11 +156,11 @@ def test_a_head_that_was_never_trained_is_refused(tmp_path):
         "cls.predictions.transform.dense.bias, cls.predictions.transform.dense.weight. Use a complete "
         "checkpoint, or --allow-random-weights to measure it all the same."
     )
-    open_benchmark(spec, lens, Options(max_length=16, allow_random_weights=True))
+    open_benchmark(spec, lens, BenchmarkOptions(max_length=16, allow_random_weights=True))
     complete = build("bert")  # tied output weights are not in the file, and not missing
     complete.save_pretrained(tmp_path / "whole")
     toy_tokenizer().save_pretrained(tmp_path / "whole")
-    open_benchmark(spec, headlens.load(str(tmp_path / "whole")), Options(max_length=16))
+    open_benchmark(spec, headlens.load(str(tmp_path / "whole")), BenchmarkOptions(max_length=16))
 
 
 def test_the_sample_suits_the_model():
@@ -173,7 +173,7 @@ def test_the_sample_suits_the_model():
     assert len(language.windows) > 28  # documents longer than the model takes are read in parts
     assert language.measure(headlens.load(build("gpt2"), toy_tokenizer(()))).shape == (28, 2)
     lens = headlens.load(build("bert").bert, toy_tokenizer())
-    assert sample_benchmark(lens, Options(columns=("a", "b", "c"))).name == "similarity:pairs.tsv"
+    assert sample_benchmark(lens, BenchmarkOptions(columns=("a", "b", "c"))).name == "similarity:pairs.tsv"
 
 
 @torch.no_grad()
@@ -183,7 +183,7 @@ def test_smollm2_predicts_a_text(tmp_path):
     (tmp_path / "t.txt").write_text("".join(lines))
     spec = f"language:{tmp_path / 't.txt'}"
     result = sweep(lens, spec, heads="0.0-1", max_length=24)
-    windows = open_benchmark(spec, lens, Options(max_length=24)).windows
+    windows = open_benchmark(spec, lens, BenchmarkOptions(max_length=24)).windows
     ids = torch.tensor([windows[0].ids])
     own = float(lens.model(ids, labels=ids).loss)
     assert result.baseline[0, 0] / result.baseline[0, 1] == pytest.approx(own, abs=1e-4)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import headlens
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError, ModelError
 from support import toys
@@ -66,7 +66,7 @@ def test_log_probabilities_are_those_of_a_plain_loop(tmp_path, family, frame, to
     good, bad = np.array(expected).T
     spec = write(tmp_path / "p.jsonl", pairs)
     for size in (1, 3, None):
-        benchmark = open_benchmark(spec, lens, Options(batch_size=size))
+        benchmark = open_benchmark(spec, lens, BenchmarkOptions(batch_size=size))
         with lens.ablate((), "zero"):
             values = benchmark.measure(lens)
         np.testing.assert_allclose(values[:, 2:], np.column_stack([good, bad]), atol=1e-4)
@@ -94,7 +94,7 @@ def test_pseudo_log_likelihoods_are_those_of_a_plain_loop(tmp_path, family):
         expected.append(sums)
     spec = write(tmp_path / "p.jsonl", toy_sentences(10))
     for size in (1, 3, None):
-        benchmark = open_benchmark(spec, lens, Options(batch_size=size))
+        benchmark = open_benchmark(spec, lens, BenchmarkOptions(batch_size=size))
         np.testing.assert_allclose(benchmark.measure(lens)[:, 2:], expected, atol=1e-4)
     assert benchmark.facts["score"] == "pseudo-log-likelihood"
     assert "context_token" not in benchmark.facts
@@ -114,7 +114,9 @@ def test_a_model_that_knows_nothing_prefers_the_shorter_one(tmp_path):
 @pytest.mark.parametrize("family", ["llama", "bert"])
 def test_losses_are_minus_the_margins(tmp_path, family):
     lens = causal("llama", "bos") if family == "llama" else headlens.load(build("bert"), toy_tokenizer())
-    benchmark = open_benchmark(write(tmp_path / "p.jsonl", toy_sentences()), lens, Options(batch_size=5))
+    benchmark = open_benchmark(
+        write(tmp_path / "p.jsonl", toy_sentences()), lens, BenchmarkOptions(batch_size=5)
+    )
     assert isinstance(benchmark, Differentiable)
     sums, rows = torch.zeros(14), []
     embeddings = lens.model.get_input_embeddings()
@@ -194,8 +196,8 @@ def test_short_files_single_words_and_other_fields(tmp_path):
         open_benchmark(write(path, [("w5", "w6 w7")] * 10), causal("gpt2", "none"))
     assert str(caught.value) == f"{path}, line 1: no token of a sentence can be scored. Correct the line."
     spec = write(path, toy_sentences(), ("yes", "no"))
-    swapped = open_benchmark(spec, causal("gpt2", "bos"), Options(columns=("no", "yes")))
-    plain = open_benchmark(spec, causal("gpt2", "bos"), Options(columns=("yes", "no")))
+    swapped = open_benchmark(spec, causal("gpt2", "bos"), BenchmarkOptions(columns=("no", "yes")))
+    plain = open_benchmark(spec, causal("gpt2", "bos"), BenchmarkOptions(columns=("yes", "no")))
     assert swapped.sentences[::2] == plain.sentences[1::2]
 
 
@@ -243,7 +245,7 @@ def test_sentences_that_are_the_same_to_the_tokenizer_tie_exactly(tmp_path):
     for lens in (causal("llama", "bos"), headlens.load(build("bert"), toy_tokenizer())):
         spec = write(tmp_path / "p.jsonl", pairs)
         for size in (1, 3, None):
-            benchmark = open_benchmark(spec, lens, Options(batch_size=size))
+            benchmark = open_benchmark(spec, lens, BenchmarkOptions(batch_size=size))
             values = benchmark.measure(lens)
             assert (values[1::2, 1] == 0).all()
             assert (values[1::2, 0] == 0).all()

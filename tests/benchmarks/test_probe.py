@@ -6,7 +6,7 @@ import torch
 
 import headlens
 from headlens.benchmarks import probe as linear
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError
 from headlens.util.files import file_sha256
@@ -53,7 +53,7 @@ def test_the_classifier_is_scikit_learns(tmp_path, family, n_labels):
     lens = lens_of(family)
     train, test = examples(60, 0, n_labels), examples(30, 1000, n_labels)
     own = linear.pipeline(features(lens, train), [label for _, label in train])
-    benchmark = open_benchmark(write(tmp_path, train, test), lens, Options(batch_size=7))
+    benchmark = open_benchmark(write(tmp_path, train, test), lens, BenchmarkOptions(batch_size=7))
     assert list(benchmark.labels) == list(own.classes_)
     assert benchmark.facts["train_accuracy"] == round(
         own.score(features(lens, train), [label for _, label in train]), 4
@@ -107,7 +107,7 @@ def test_words_of_a_label_are_told_apart(tmp_path):
 def test_losses_are_cross_entropies_of_the_frozen_classifier(tmp_path):
     lens = lens_of("bert")
     benchmark = open_benchmark(
-        write(tmp_path, examples(30, 0), examples(12, 50)), lens, Options(batch_size=5)
+        write(tmp_path, examples(30, 0), examples(12, 50)), lens, BenchmarkOptions(batch_size=5)
     )
     assert isinstance(benchmark, Differentiable)
     weight = lens.model.bert.encoder.layer[0].attention.output.dense.weight

@@ -7,7 +7,7 @@ from scipy import stats
 
 import headlens
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import Options, longest_input
+from headlens.benchmarks.base import BenchmarkOptions, longest_input
 from headlens.benchmarks.registry import KINDS, SAMPLE, open_benchmark, sample_benchmark
 from headlens.errors import InputError, ModelError
 from support.families import build
@@ -43,7 +43,7 @@ def test_cosines_are_those_of_single_texts(tmp_path, family):
     gold = np.array([score for _, _, score in pairs])
     spec = write_pairs(tmp_path / "p.tsv", pairs)
     for size in (1, 3, 8, None):
-        benchmark = open_benchmark(spec, lens, Options(batch_size=size))
+        benchmark = open_benchmark(spec, lens, BenchmarkOptions(batch_size=size))
         with lens.ablate((), "zero"):
             values = benchmark.measure(lens)
         np.testing.assert_allclose(values[:, 0], expected, atol=1e-5)
@@ -156,14 +156,14 @@ def test_columns_by_name_and_by_number(tmp_path):
     path.write_bytes(
         "\ufeffgold\ta\tb\r\n".encode() + "".join(f"{s}\t{a}\t{b}\r\n\r\n" for a, b, s in pairs).encode()
     )
-    named = open_benchmark(f"similarity:{path}", lens, Options(columns=("a", "b", "gold")))
+    named = open_benchmark(f"similarity:{path}", lens, BenchmarkOptions(columns=("a", "b", "gold")))
     path.write_text("".join(f"{s}\t{a}\t{b}\n" for a, b, s in pairs))
-    numbered = open_benchmark(f"similarity:{path}", lens, Options(columns=("1", "2", "0")))
+    numbered = open_benchmark(f"similarity:{path}", lens, BenchmarkOptions(columns=("1", "2", "0")))
     assert list(named.gold) == list(numbered.gold) == [s for _, _, s in pairs]
     assert named.ids == numbered.ids
     for columns in (("1", "2"), ("a", "1", "2")):
         with pytest.raises(InputError) as caught:
-            open_benchmark(f"similarity:{path}", lens, Options(columns=columns))
+            open_benchmark(f"similarity:{path}", lens, BenchmarkOptions(columns=columns))
         assert str(caught.value) == (
             "--columns: expected 3 names, or 3 numbers from 0, for text_a, text_b, score; found "
             f"{','.join(columns)!r}. Type for example --columns text_a,text_b,score."

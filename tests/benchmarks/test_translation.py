@@ -10,7 +10,7 @@ import transformers
 
 import headlens
 from headlens.ablation.sweep import sweep
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import Differentiable, open_benchmark
 from headlens.errors import InputError, ModelError, RunError
 from support.families import build
@@ -57,7 +57,8 @@ def test_one_beam_is_a_plain_greedy_loop_in_any_batch(tmp_path, family):
         with lens.ablate(heads):
             expected = {i: greedy(lens, rows[i][0], min(59, limits[i])) for i in (0, 4, 7)}
             made, *others = (
-                open_benchmark(spec, lens, Options(batch_size=size)).translate(lens) for size in (None, 3, 1)
+                open_benchmark(spec, lens, BenchmarkOptions(batch_size=size)).translate(lens)
+                for size in (None, 3, 1)
             )
         assert {i: made[i] for i in expected} == expected
         assert others == [made, made]
@@ -80,7 +81,7 @@ def test_beams_are_those_of_single_texts(tmp_path, family):
         expected[i] = lens.tokenizer.decode(made[0], skip_special_tokens=True)
     found = []
     for size in (3, None):
-        benchmark = open_benchmark(spec, lens, Options(batch_size=size, beams=3))
+        benchmark = open_benchmark(spec, lens, BenchmarkOptions(batch_size=size, beams=3))
         found.append(benchmark.translate(lens))
         assert {i: found[-1][i] for i in expected} == expected
     assert found[0] == found[1]
@@ -120,7 +121,7 @@ def test_losses_are_those_of_single_references(tmp_path, family):
             sums.append(float(lens.model(ids, labels=labels).loss) * labels.shape[1])
         tokens.append(labels.shape[1])
     for size in (1, 5, None):
-        benchmark = open_benchmark(spec, lens, Options(batch_size=size))
+        benchmark = open_benchmark(spec, lens, BenchmarkOptions(batch_size=size))
         assert isinstance(benchmark, Differentiable)
         found = torch.zeros(12)
         for lot in benchmark.losses(lens):
@@ -189,14 +190,14 @@ def test_length_limits(tmp_path):
     limits = [open_benchmark(spec, lens)._limit(pair) for pair in open_benchmark(spec, lens).pairs]
     assert limits == [32] * 10 + [96] * 2  # 2 x 5 + 10 and 2 x 32 + 10, rounded up
     for longest in (None, 40):
-        benchmark = open_benchmark(spec, lens, Options(max_length=longest))
+        benchmark = open_benchmark(spec, lens, BenchmarkOptions(max_length=longest))
         lengths = [len(text.split()) for text in benchmark.translate(lens)]
         assert max(lengths[:10]) <= 32
         assert max(lengths[10:]) <= (96 if longest is None else 39)
     for column, row in (("source", (toy_text(40, 1), "w5")), ("reference", ("w5", toy_text(40, 1)))):
         spec = write(tmp_path / "t.tsv", [*rows, row])
         with pytest.raises(InputError) as caught:
-            open_benchmark(spec, lens, Options(max_length=40))
+            open_benchmark(spec, lens, BenchmarkOptions(max_length=40))
         assert str(caught.value) == (
             f"{tmp_path / 't.tsv'}, line 14: the {column} has 42 tokens, and texts may have 40. Shorten it; "
             "headlens cuts no text off."
@@ -221,7 +222,7 @@ def test_bad_files_are_told_with_their_line(tmp_path):
             open_benchmark(write(path, rows), lens)
         assert str(caught.value) == message
     path.write_text("".join(f"{b}\tx\t{a}\n" for a, b in toy_rows()))
-    numbered = open_benchmark(f"translation:{path}", lens, Options(columns=("2", "0")))
+    numbered = open_benchmark(f"translation:{path}", lens, BenchmarkOptions(columns=("2", "0")))
     assert numbered.pairs == open_benchmark(write(path, toy_rows()), lens).pairs
 
 
@@ -240,7 +241,7 @@ def test_unfit_models_are_refused(tmp_path):
             "benchmark: similarity:FILE.tsv works with every encoder."
         )
     with pytest.raises(InputError) as caught:
-        open_benchmark(spec, lens_of("bart"), Options(beams=0))
+        open_benchmark(spec, lens_of("bart"), BenchmarkOptions(beams=0))
     assert str(caught.value) == "Expected 1 beam or more, found 0. Type --beams 1 for greedy decoding."
 
 
@@ -262,15 +263,15 @@ def test_a_head_that_was_never_trained_is_refused(tmp_path):
         f"{', '.join(lens.missing)}. Use a complete checkpoint, or --allow-random-weights to measure it all "
         "the same."
     )
-    open_benchmark(spec, lens, Options(allow_random_weights=True))
+    open_benchmark(spec, lens, BenchmarkOptions(allow_random_weights=True))
 
 
 def test_a_run_goes_on_unless_the_beams_change(tmp_path):
     lens = lens_of("bart")
     spec = write(tmp_path / "t.tsv", toy_rows())
-    first = open_benchmark(spec, lens, Options(beams=1))
+    first = open_benchmark(spec, lens, BenchmarkOptions(beams=1))
     heads = lens.anatomy.heads[:2]
     assert sweep(lens, first, heads=heads, out=tmp_path / "run").run["conditions_reused"] == 0
     assert sweep(lens, first, heads=heads, out=tmp_path / "run").run["conditions_reused"] == 2
     with pytest.raises(RunError, match="its benchmark beams is 1, and now it is 2"):
-        sweep(lens, open_benchmark(spec, lens, Options(beams=2)), heads=heads, out=tmp_path / "run")
+        sweep(lens, open_benchmark(spec, lens, BenchmarkOptions(beams=2)), heads=heads, out=tmp_path / "run")

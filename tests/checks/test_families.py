@@ -9,7 +9,7 @@ import transformers
 
 import headlens
 from headlens.checks import check as checks
-from headlens.checks.inputs import Options, Subject
+from headlens.checks.inputs import CheckOptions, Subject
 from headlens.errors import InputError
 from support.families import ALL, VOCAB, build
 from support.toytext import toy_tokenizer
@@ -122,10 +122,10 @@ def test_findings_make_a_table():
 
 def test_how_inputs_are_drawn():
     lens = headlens.load(build("t5"))
-    lengths = [len(source.encoded) for source, _ in Subject(lens, Options(max_length=9)).pairs]
+    lengths = [len(source.encoded) for source, _ in Subject(lens, CheckOptions(max_length=9)).pairs]
     assert lengths == [7, 9, 9]
     one, same, other = (
-        [source.encoded.inputs["input_ids"] for source, _ in Subject(lens, Options(seed=seed)).pairs]
+        [source.encoded.inputs["input_ids"] for source, _ in Subject(lens, CheckOptions(seed=seed)).pairs]
         for seed in (0, 0, 1)
     )
     assert one == same != other

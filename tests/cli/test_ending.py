@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from headlens import cli as ending
-from headlens.benchmarks.similarity import Similarity
+from headlens.benchmarks.similarity import SimilarityBenchmark
 from headlens.cli import main
 from headlens.lens import Lens
 from headlens.model.devices import is_out_of_memory
@@ -180,7 +180,7 @@ def test_memory_that_does_not_suffice_for_the_model(place, tmp_path, monkeypatch
 
 def test_finished_ablations_are_kept_when_memory_runs_out(place, tmp_path, monkeypatch):
     calls = []
-    measure = Similarity.measure
+    measure = SimilarityBenchmark.measure
 
     def limited(self, lens: Lens):
         calls.append(1)
@@ -189,7 +189,7 @@ def test_finished_ablations_are_kept_when_memory_runs_out(place, tmp_path, monke
         return measure(self, lens)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Similarity, "measure", limited)
+        patch.setattr(SimilarityBenchmark, "measure", limited)
         done = CliRunner().invoke(main, typed(place, tmp_path / "out", "ablate"))
     assert done.stderr.splitlines()[-1] == (
         "Error: Memory does not suffice. Type a smaller --batch-size, a smaller --max-length, "

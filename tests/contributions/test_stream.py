@@ -13,7 +13,7 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.pytorch_utils import Conv1D
 
 import headlens
-from headlens.contributions.stream import Place, joints_of, noting
+from headlens.contributions.stream import StreamPlace, joints_of, noting
 from headlens.model.trace import run
 from headlens.model.unembedding import norm_of
 from support import families, toys
@@ -119,7 +119,7 @@ class TestPlanted:
         with torch.no_grad(), noting(lens.model, lambda place, x: met.update({place: x.clone()})):
             run(lens.model)
         for site, joint in found.items():
-            stream = met[Place(f"transformer.h.{site.layer}.ln_1", 0, True, 0)]
+            stream = met[StreamPlace(f"transformer.h.{site.layer}.ln_1", 0, True, 0)]
             torch.testing.assert_close(met[joint.stream], stream)
 
     @pytest.mark.parametrize("family", ["gpt2", "llama"])

@@ -8,7 +8,7 @@ import pytest
 
 from headlens.corpus import hub_corpus
 from headlens.corpus.conllu import read_conllu
-from headlens.corpus.hub import Place, parse, seen_from, shown
+from headlens.corpus.hub import DatasetPlace, parse, seen_from, shown
 from headlens.corpus.plain import read_plain
 from headlens.corpus.read import read_files
 from headlens.errors import CorpusError
@@ -256,15 +256,15 @@ def test_datasets_and_files_together(tmp_path):
 
 def test_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert parse("hub:imdb") == Place("imdb")
-    assert parse("hub:owner/name:en:test") == Place("owner/name", "en", "test")
-    assert parse("hub:owner/name@v1::test") == Place("owner/name", None, "test", "v1")
+    assert parse("hub:imdb") == DatasetPlace("imdb")
+    assert parse("hub:owner/name:en:test") == DatasetPlace("owner/name", "en", "test")
+    assert parse("hub:owner/name@v1::test") == DatasetPlace("owner/name", None, "test", "v1")
     for text in ("hub:imdb", "hub:a/b:c", "hub:a/b::d", "hub:a/b@v1:c:d"):
         assert str(parse(text)) == text
         assert shown(text) == text
         assert seen_from(text, tmp_path) == text
     (tmp_path / "a:b").mkdir()
-    assert parse("hub:a:b:c") == Place("a:b", "c")
+    assert parse("hub:a:b:c") == DatasetPlace("a:b", "c")
     (tmp_path / "set").mkdir()
     assert seen_from("hub:set:c:d", tmp_path) == f"hub:{tmp_path / 'set'}:c:d"
     assert shown(f"hub:{tmp_path / 'set'}::d") == "hub:set::d"

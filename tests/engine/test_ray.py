@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import headlens
-from headlens.ablation.plan import Plan, run_key
+from headlens.ablation.plan import SweepPlan, run_key
 from headlens.benchmarks.registry import open_benchmark
 from headlens.engine.local import Here, in_order
 from headlens.engine.ray import knock
@@ -130,7 +130,7 @@ def test_what_computes_is_part_of_what_a_run_depends_on(lens, tmp_path, gpus, de
     tokenizer = toy_tokenizer()
     lens = headlens.load(lens.model, tokenizer)
     benchmark = open_benchmark(write_pairs(tmp_path / "p.tsv", toy_pairs()), lens)
-    plan = Plan(engine=headlens.Ray(gpus_per_worker=gpus))
+    plan = SweepPlan(engine=headlens.Ray(gpus_per_worker=gpus))
     assert run_key(lens, benchmark, lens.anatomy.heads, plan)["device"] == device
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headlens.model import devices
-from headlens.model.devices import Carrier, exact, exactly, input_device, moved
+from headlens.model.devices import HostTransfer, exact, exactly, input_device, moved
 
 TESTS = Path(__file__).parents[1]
 
@@ -36,7 +36,7 @@ def test_on_a_device_that_is_not_there(tmp_path):
 
 
 def test_a_carrier_uses_what_is_here_at_once():
-    carrier, got = Carrier(), []
+    carrier, got = HostTransfer(), []
     carrier.bring(torch.tensor([1.0]), got.append)
     assert len(got) == 1
     carrier.arrive()
@@ -47,7 +47,7 @@ def test_a_carrier_keeps_shapes_types_and_order(monkeypatch):
     class Elsewhere(torch.Tensor):
         device = torch.device("cuda")
 
-    carrier, got, copies = Carrier(), [], []
+    carrier, got, copies = HostTransfer(), [], []
     monkeypatch.setattr(Elsewhere, "cpu", lambda self: copies.append(1) or self.as_subclass(torch.Tensor))
     parts = [torch.arange(6.0).reshape(2, 3), torch.tensor([True]), torch.ones(0, 2), torch.full((1,), 7.0)]
     for number, part in enumerate(parts):

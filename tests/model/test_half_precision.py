@@ -13,7 +13,7 @@ from headlens.corpus.read import read_files
 from headlens.model.heads import Head
 from headlens.model.replacements import gather
 from headlens.scoring.classify import classify
-from headlens.scoring.passes import Reading
+from headlens.scoring.passes import RunOptions
 from headlens.similar.similar import similar
 from support import families, planted, toytext
 
@@ -41,7 +41,7 @@ def lens_of(family, dtype):
 @pytest.mark.parametrize("dtype", NEAR, ids=str)
 @pytest.mark.parametrize(("family", "norms"), [("bert", False), ("llama", True), ("gpt2", False)])
 def test_scores_come_near(family, norms, dtype, corpus):
-    reading = Reading(norms=norms)
+    reading = RunOptions(norms=norms)
     one, two = (
         classify(lens_of(family, kind), corpus, reading=reading).scores for kind in (torch.float32, dtype)
     )

@@ -15,7 +15,7 @@ from headlens.corpus.read import read_files
 from headlens.errors import InputError
 from headlens.model import attention_call as call
 from headlens.model import seam as memory
-from headlens.scoring.passes import Reading
+from headlens.scoring.passes import RunOptions
 from support.families import ALL
 from support.largest import Largest
 from support.toytext import toy_text, toy_tokenizer
@@ -50,7 +50,7 @@ def largest_scored(lens, length, tmp_path):
     path.write_text(toy_text(length, 0), encoding="utf-8")
     corpus = read_files(path)
     with Largest() as seen:
-        headlens.classify(lens, corpus, TAGS, reading=Reading(block_size=16, documents=True))
+        headlens.classify(lens, corpus, TAGS, reading=RunOptions(block_size=16, documents=True))
     return seen
 
 
@@ -99,7 +99,7 @@ def test_blocks_stay_small_by_themselves(tmp_path):
 
 CHILD = """
 import resource, sys, torch, transformers, headlens
-from headlens.scoring.passes import Reading
+from headlens.scoring.passes import RunOptions
 sys.path.insert(0, sys.argv[1])
 from support.toytext import toy_tokenizer
 torch.set_num_threads(1)
@@ -113,7 +113,7 @@ unit = 2**20 if sys.platform == "darwin" else 2**10
 most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
 before = most()
 found = headlens.classify(
-    lens, sys.argv[2], ["positional", "delimiter", "broad"], reading=Reading(documents=True)
+    lens, sys.argv[2], ["positional", "delimiter", "broad"], reading=RunOptions(documents=True)
 )
 assert found.facts["inputs"]["documents"]["read"] == 1
 print(most() - before)

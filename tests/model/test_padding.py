@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 import headlens
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import open_benchmark
 from headlens.corpus.read import read_files
 from headlens.scoring.classify import classify
-from headlens.scoring.passes import Reading
+from headlens.scoring.passes import RunOptions
 from headlens.similar.similar import similar
 from support.families import build
 from support.toytext import toy_text, toy_tokenizer
@@ -47,7 +47,9 @@ def corpus(tmp_path):
 def test_scores_where_texts_hold_the_padding_token(corpus, family):
     tags = ["positional", "delimiter", "syntactic", "broad"]
     tables = [
-        classify(lens_of(family, pad), corpus, tags, reading=Reading(batch_size=size, pad_left=left)).scores
+        classify(
+            lens_of(family, pad), corpus, tags, reading=RunOptions(batch_size=size, pad_left=left)
+        ).scores
         for pad, size, left in (
             ("[PAD]", 1, False),
             ("[SEP]", 1, False),
@@ -62,7 +64,7 @@ def test_scores_where_texts_hold_the_padding_token(corpus, family):
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_distances_where_texts_hold_the_padding_token(corpus, family):
     found = [
-        similar(lens_of(family, pad), corpus, reading=Reading(batch_size=size)).distances[["js", "cka"]]
+        similar(lens_of(family, pad), corpus, reading=RunOptions(batch_size=size)).distances[["js", "cka"]]
         for pad, size in (("[PAD]", 1), ("[SEP]", 8))
     ]
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
@@ -81,7 +83,7 @@ def test_benchmarks_where_texts_hold_the_padding_token(tmp_path, family, kind):
     found = []
     for pad, size in (("[PAD]", 1), ("[SEP]", 1), ("[SEP]", 8)):
         lens = lens_of(family, pad)
-        options = Options(batch_size=size, max_length=24)
+        options = BenchmarkOptions(batch_size=size, max_length=24)
         found.append(open_benchmark(f"{kind}:{tmp_path / 'x'}", lens, options).measure(lens))
     for values in found[1:]:
         np.testing.assert_allclose(values, found[0], atol=1e-5)
@@ -93,7 +95,7 @@ def test_options_hold_for_every_file_of_a_list(tmp_path, corpus):
     halves = ["\n\n".join(["# newdoc\n" + part[0], *part[1:]]) + "\n\n" for part in (lines[:12], lines[12:])]
     for name, text in (("a", halves[0]), ("b", halves[1]), ("c", "".join(halves))):
         (tmp_path / f"{name}.conllu").write_text(text)
-    lens, reading = lens_of("bert", "[PAD]"), Reading(max_length=8, norms=True)
+    lens, reading = lens_of("bert", "[PAD]"), RunOptions(max_length=8, norms=True)
     several, one = (
         classify(
             lens, [tmp_path / f"{name}.conllu" for name in names], ["delimiter", "broad"], reading=reading

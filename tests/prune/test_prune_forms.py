@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 import headlens
 from headlens.errors import InputError, ModelError, RunError, SelectorError
 from headlens.model.source import read_compact
-from headlens.prune.forms import FORMS, Probe, automatic, cut, masked
+from headlens.prune.forms import FORMS, FormProbe, automatic, cut, masked
 from headlens.prune.plan import stored_dtype
 from headlens.prune.prune import prune
 from support import families, toys
@@ -66,14 +66,14 @@ def test_layers_that_a_config_tells_apart_load_in_plain_transformers(tmp_path):
     assert found.pruned.compact is None
     plain = transformers.Step3p7TextModel.from_pretrained(tmp_path)
     assert [layer.self_attn.q_proj.out_features for layer in plain.layers] == [16, 16, 32]
-    assert Probe(lens, lens.anatomy.select("0.2-3,1.0-1")).difference(plain.eval()) < 1e-5
+    assert FormProbe(lens, lens.anatomy.select("0.2-3,1.0-1")).difference(plain.eval()) < 1e-5
 
 
 class TestProbe:
     def test_it_tells_a_wrong_model(self):
         lens = llama()
         removed = lens.anatomy.select("0.2-3")
-        probe = Probe(lens, removed)
+        probe = FormProbe(lens, removed)
         assert probe.difference(lens.model) > 100 * probe.tolerance
         assert probe.difference(masked(lens, lens.anatomy.select("0.1-2")).model) > 100 * probe.tolerance
         with pytest.raises(
@@ -203,13 +203,13 @@ class TestFiles:
         assert [path.name for path in out.glob("*.safetensors*")] == ["model.safetensors"]
 
     def test_a_checkpoint_that_is_not_right_is_not_left(self, tmp_path, monkeypatch):
-        kept, count = Probe.difference, []
+        kept, count = FormProbe.difference, []
 
         def difference(self, model):
             count.append(model)
             return kept(self, model) if len(count) < 2 else 1.0
 
-        monkeypatch.setattr(Probe, "difference", difference)
+        monkeypatch.setattr(FormProbe, "difference", difference)
         with pytest.raises(ModelError, match=r"as loaded again puts out other values"):
             prune(llama(), "0.1", tmp_path / "out", "masked")
         assert not list(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headlens.contributions.contributions import MEASURES, Contributions
-from headlens.contributions.measure import Predicted
+from headlens.contributions.measure import PredictedToken
 from headlens.contributions.stream import BY_TOKEN
 from headlens.errors import InputError
 from headlens.model.heads import Head
@@ -46,7 +46,7 @@ def made(layers, heads, n_tokens=6, stacks=("encoder",), bias=True, words="token
                 values[site] = {name: np.pad(v, ((0, 0), (0, 1))) for name, v in values[site].items()}
     everyone = tuple(head for site in sites for head in site.heads)
     return Contributions(
-        "toy", sites, axes, values, effects, everyone, Predicted("Paris", 5, 2, 3.0, 0.4), ()
+        "toy", sites, axes, values, effects, everyone, PredictedToken("Paris", 5, 2, 3.0, 0.4), ()
     )
 
 

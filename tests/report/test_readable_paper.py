@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from headlens.ablation.conditions import Condition
 from headlens.errors import InputError
 from headlens.report.ablation_figures import ROLES, figures
-from headlens.report.ablation_heads import HATCHES, MARKERS, VERDICTS, Cell, _scale, importance_figure
+from headlens.report.ablation_heads import HATCHES, MARKERS, VERDICTS, HeadCell, _scale, importance_figure
 from headlens.report.canvas import (
     BASE,
     ONE_COLUMN,
@@ -75,7 +75,7 @@ def test_cells_have_the_colours_of_their_numbers():
     image = drawn(each(deltas, np.ones(len(heads)), heads)).axes[0].images[0].get_array()  # [layer, head, 4]
     scale = _scale(deltas, "RdBu_r", "")
     for head, delta in zip(heads, deltas, strict=True):
-        assert scale.cell(delta) == Cell(scale.cell(delta).colour)
+        assert scale.cell(delta) == HeadCell(scale.cell(delta).colour)
         assert tuple(image[head.layer, head.head]) == pytest.approx(to_rgba(scale.cell(delta).colour))
     assert len(np.unique(image[:, :, :3].reshape(-1, 3), axis=0)) > 100
 

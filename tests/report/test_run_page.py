@@ -148,7 +148,7 @@ def test_one_line_makes_a_kind(tmp_path, monkeypatch):
     def section(path, run, place):
         frame = pd.read_csv(path / "numbers.csv")
         table = parts.Table("Numbers", [parts.Column("a", "a", "number")], frame, "numbers.csv")
-        return parts.Section("Of my own", ["Found."], [table], [], [], files=["numbers.csv"])
+        return parts.PageSection("Of my own", ["Found."], [table], [], [], files=["numbers.csv"])
 
     monkeypatch.setitem(KINDS, "own", section)
     (tmp_path / "numbers.csv").write_text("a\n1\n")

@@ -5,7 +5,7 @@ import pytest
 
 from headlens.errors import RunError
 from headlens.report.page.section import inline_svg
-from headlens.report.words import Place
+from headlens.report.words import RunPlace
 from support import finishedruns
 
 OPEN = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
@@ -14,11 +14,11 @@ OPEN = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1
 def inlined(tmp_path, text, place=None, name="one"):
     file = tmp_path / f"{name}.svg"
     file.write_text(text, "utf-8")
-    return inline_svg(file, place or Place(), "A figure")
+    return inline_svg(file, place or RunPlace(), "A figure")
 
 
 def test_names_and_what_points_at_them_go_together(tmp_path):
-    text = inlined(tmp_path, finishedruns.SVG, Place(3, alone=False))
+    text = inlined(tmp_path, finishedruns.SVG, RunPlace(3, alone=False))
     svg = lxml.html.fromstring(text)
     assert svg.xpath("//@id") == ["run-3-one-box", "run-3-one-dot", "run-3-one-axes_1"]
     assert svg.xpath("//@clip-path") == ["url(#run-3-one-box)"]

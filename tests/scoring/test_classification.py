@@ -10,7 +10,7 @@ import headlens
 from headlens.corpus.conllu import read_conllu
 from headlens.corpus.corpus import Corpus, Document
 from headlens.errors import CorpusError, InputError
-from headlens.scoring.classify import Reading, read_corpus
+from headlens.scoring.classify import RunOptions, read_corpus
 from headlens.scoring.scorers import SCORERS
 from support import planted, real, toys
 from support.families import build
@@ -48,12 +48,12 @@ def expected(minilm, sample):
 @pytest.mark.parametrize(
     "reading",
     [
-        Reading(batch_size=1),
-        Reading(batch_size=3),
-        Reading(batch_size=8),
-        Reading(batch_size=8, pad_left=True),
-        Reading(block_size=1),
-        Reading(block_size=5, batch_size=3, pad_left=True),
+        RunOptions(batch_size=1),
+        RunOptions(batch_size=3),
+        RunOptions(batch_size=8),
+        RunOptions(batch_size=8, pad_left=True),
+        RunOptions(block_size=1),
+        RunOptions(block_size=5, batch_size=3, pad_left=True),
     ],
     ids=["one", "three", "eight", "eight-left", "blocks-of-one", "all-at-once"],
 )
@@ -79,7 +79,9 @@ def test_left_padding_of_a_causal_model(tmp_path):
     lens = headlens.load(
         planted.gpt2({0: planted.previous_token(), 2: planted.gold_arc()}), planted.tokenizer(False)
     )
-    right, left = (headlens.classify(lens, corpus, reading=Reading(8, pad_left=pad)) for pad in (False, True))
+    right, left = (
+        headlens.classify(lens, corpus, reading=RunOptions(8, pad_left=pad)) for pad in (False, True)
+    )
     for column in NUMBERS:
         np.testing.assert_allclose(
             left.scores[column].to_numpy(float), right.scores[column].to_numpy(float), atol=1e-5, rtol=0
@@ -110,7 +112,7 @@ def test_known_tags_of_minilm(minilm):
 
 
 def test_too_long_sentences_are_left_out_and_counted(minilm, sample):
-    found = headlens.classify(minilm, sample, ["positional"], reading=Reading(max_length=14))
+    found = headlens.classify(minilm, sample, ["positional"], reading=RunOptions(max_length=14))
     inputs = found.facts["inputs"]["sentences"]
     total = found.facts["corpus"]["sentences"]
     assert inputs["read"] + inputs["left_out"]["longer than 14 tokens"] == total
@@ -162,12 +164,12 @@ class TestErrors:
     def test_nothing_fits(self, minilm, tmp_path):
         words = "\n".join(f"{i}\tdog\tdog\tNOUN\t_\t_\t{i - 1}\troot\t_\t_" for i in range(1, 10))
         with pytest.raises(CorpusError) as error:
-            headlens.classify(minilm, self.corpus(tmp_path, f"{words}\n\n"), reading=Reading(max_length=5))
+            headlens.classify(minilm, self.corpus(tmp_path, f"{words}\n\n"), reading=RunOptions(max_length=5))
         assert "can be used: 1 longer than 5 tokens." in str(error.value)
 
     def test_too_long_for_the_model(self, minilm):
         with pytest.raises(InputError) as error:
-            headlens.classify(minilm, reading=Reading(max_length=600))
+            headlens.classify(minilm, reading=RunOptions(max_length=600))
         assert str(error.value) == "The model takes at most 512 tokens, not 600. Type --max-length 512."
 
     def test_no_tokenizer(self, sample):

@@ -14,7 +14,7 @@ from headlens.corpus.inputs import window_inputs
 from headlens.corpus.read import read_files
 from headlens.errors import InputError
 from headlens.scoring.classify import Sources
-from headlens.scoring.passes import Reading
+from headlens.scoring.passes import RunOptions
 from support.families import build
 from support.toytext import toy_text, toy_tokenizer
 
@@ -38,7 +38,7 @@ def three(tmp_path):
 def test_a_document_is_scored_as_one_long_sentence(three):
     apart, joined = three
     lens = lens_of()
-    whole = headlens.classify(lens, apart, WHOLE, reading=Reading(documents=True))
+    whole = headlens.classify(lens, apart, WHOLE, reading=RunOptions(documents=True))
     assert whole.facts["inputs"] == {"documents": {"read": 1, "resampled": "1 windows", "left_out": {}}}
     pd.testing.assert_frame_equal(whole.scores, headlens.classify(lens, joined, WHOLE).scores)
     by_sentence = headlens.classify(lens, apart, WHOLE)
@@ -48,13 +48,15 @@ def test_a_document_is_scored_as_one_long_sentence(three):
 
 
 def test_a_longer_document_is_cut_between_sentences(three):
-    found = headlens.classify(lens_of(), three[0], ["broad"], reading=Reading(max_length=20, documents=True))
+    found = headlens.classify(
+        lens_of(), three[0], ["broad"], reading=RunOptions(max_length=20, documents=True)
+    )
     assert found.facts["inputs"]["documents"]["read"] == 2  # 7 and 12 words, then 9
     assert set(found.scores["n"]) == {18 + 8}  # a first token sees one key, and does not count
 
 
 def test_other_tags_read_what_they_always_read(three):
-    lens, reading = lens_of(), Reading(documents=True)
+    lens, reading = lens_of(), RunOptions(documents=True)
     tags = ["positional", "rare-token", "induction"]
     found = headlens.classify(lens, three[0], tags, reading=reading)
     assert {kind: facts["read"] for kind, facts in found.facts["inputs"].items()} == {
@@ -69,7 +71,7 @@ def test_other_tags_read_what_they_always_read(three):
 
 
 def test_an_encoder_reads_documents_but_targets_go_by_sentence(three):
-    lens, reading = lens_of("bart"), Reading(documents=True)
+    lens, reading = lens_of("bart"), RunOptions(documents=True)
     found = headlens.classify(lens, three[0], ["positional"], reading=reading)
     assert found.facts["inputs"]["documents"]["read"] == 1
     targets = Sources(targets=three[0])

@@ -10,7 +10,7 @@ import torch
 
 import headlens
 from headlens.errors import InputError
-from headlens.model.devices import Carrier
+from headlens.model.devices import HostTransfer
 from headlens.scoring.base import Counts, Tally, cross_fit
 from headlens.scoring.evidence import Settings, margins_in_force, score_table, tag_table
 from headlens.scoring.scorers.copying import Induction
@@ -190,7 +190,7 @@ def test_layers_of_unequal_numbers_of_heads_stay_apart():
     tally = Tally.empty(RareToken(), sites, 1, shared=True)
     for layer, where in enumerate(sites):
         scores = 10.0 * layer + torch.arange(where.n_heads)
-        tally.add(where, batch, Counts(scores[None, None], chance=scores[None, None] + 5), Carrier())
+        tally.add(where, batch, Counts(scores[None, None], chance=scores[None, None] + 5), HostTransfer())
     assert tally.score[0, 0].tolist() == [0, 1, 10, 11, 12, 20]
     assert tally.chance[0, 0].tolist() == [5, 6, 15, 16, 17, 25]
     assert [(head.layer, head.head) for head in tally.heads] == [

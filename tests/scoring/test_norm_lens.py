@@ -14,7 +14,7 @@ from headlens.cli.options import ModelOptions
 from headlens.errors import InputError
 from headlens.model.lens import takes_positions
 from headlens.model.seam import Block
-from headlens.scoring.classify import Reading
+from headlens.scoring.classify import RunOptions
 from headlens.scoring.passes import NormLens
 from support import families, planted, toys
 
@@ -127,7 +127,9 @@ def test_scores_are_those_of_the_shares(tmp_path):
         sums += shares[:, :, special].sum(-1).sum(-1)
         n += len(maps.tokens)
     (tmp_path / "text.txt").write_text("\n".join(texts))
-    scores = headlens.classify(lens, tmp_path / "text.txt", ["delimiter"], reading=Reading(norms=True)).scores
+    scores = headlens.classify(
+        lens, tmp_path / "text.txt", ["delimiter"], reading=RunOptions(norms=True)
+    ).scores
     found = scores[scores["measure"] == "special"]["score"].to_numpy(float)
     assert_close(torch.tensor(found), sums / n, atol=1e-5, rtol=0)
 
@@ -137,4 +139,4 @@ def test_families_that_hide_their_values_are_refused(family, tmp_path):
     lens = toys.family(family)
     (tmp_path / "a.txt").write_text("the dog chased its tail\n")
     with pytest.raises(InputError, match=r"norms of \w+ cannot be told.* Leave --lens norms out"):
-        headlens.classify(lens, tmp_path / "a.txt", ["delimiter"], reading=Reading(norms=True))
+        headlens.classify(lens, tmp_path / "a.txt", ["delimiter"], reading=RunOptions(norms=True))

@@ -16,7 +16,7 @@ from headlens.errors import ModelError, NotNumbersError
 from headlens.model.finite import check_numbers
 from headlens.prune.prune import prune
 from headlens.scoring.classify import classify
-from headlens.scoring.passes import Reader, Reading
+from headlens.scoring.passes import Reader, RunOptions
 from headlens.scoring.scorers import SCORERS
 from headlens.scoring.scorers.delimiter import Delimiter
 from headlens.similar.similar import similar
@@ -80,7 +80,7 @@ def test_states_behind_all_attention(corpus, family, norms):
     else:
         notnumbers.last(lens.model, INF)
     with pytest.raises(NotNumbersError, match=r"The last hidden states of the input that begins 'w\d+ w\d+"):
-        classify(lens, corpus, ["delimiter"], reading=Reading(norms=norms))
+        classify(lens, corpus, ["delimiter"], reading=RunOptions(norms=norms))
 
 
 def test_values_of_a_head_of_the_last_layer(corpus):
@@ -88,7 +88,7 @@ def test_values_of_a_head_of_the_last_layer(corpus):
     lens = lens_of()
     notnumbers.values_of_head(lens.model, 2)
     with pytest.raises(NotNumbersError, match=r"The attention of head encoder\.1\.2 holds NaN"):
-        classify(lens, corpus, ["delimiter"], reading=Reading(norms=True))
+        classify(lens, corpus, ["delimiter"], reading=RunOptions(norms=True))
     with pytest.raises(NotNumbersError, match="The last hidden states of the input"):
         classify(lens, corpus, ["delimiter"])
 

@@ -9,7 +9,7 @@ import torch
 import headlens
 from headlens.corpus.conllu import read_conllu
 from headlens.errors import CorpusError, InputError
-from headlens.scoring.classify import Reading, Sources
+from headlens.scoring.classify import RunOptions, Sources
 from support import planted
 from support.families import build
 
@@ -80,7 +80,7 @@ def test_against_one_pair_at_a_time(family, files):
         np.testing.assert_allclose(score, (sums[name] / counts[name]).flatten(), atol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("reading", [Reading(batch_size=1), Reading(batch_size=7, block_size=3)])
+@pytest.mark.parametrize("reading", [RunOptions(batch_size=1), RunOptions(batch_size=7, block_size=3)])
 def test_how_it_is_run_changes_no_score(files, reading):
     lens, sources = lens_of("bart"), Sources(targets=files[1])
     expected = headlens.classify(lens, files[0], sources=sources).scores

@@ -6,7 +6,7 @@ import torch
 
 import headlens
 from headlens.corpus.batches import make_batches
-from headlens.scoring.passes import Reading
+from headlens.scoring.passes import RunOptions
 from headlens.similar import measure as cka
 from headlens.similar.measure import Sample, by_head, compare_heads, linear_cka, written
 from support import families, toys
@@ -78,7 +78,7 @@ def test_against_outputs_written_out(name, left):
     sites = [site for site in sites if site.stack == sites[0].stack]
     heads = {site: list(range(site.n_heads)) for site in sites}
     made = items()
-    found = compare_heads(lens, heads, made, 0.0, Reading(batch_size=2, pad_left=left))
+    found = compare_heads(lens, heads, made, 0.0, RunOptions(batch_size=2, pad_left=left))
     assert found.n_tokens == 19
     outputs = {site: [] for site in sites}
 
@@ -130,7 +130,7 @@ def test_a_head_that_writes_nothing_and_a_layer_that_is_not_plain():
 
     lens.model.base_model.encoder.layer[1].attention.output.dense.__class__ = Wrapped
     heads = by_head(lens.anatomy.sites, lens.anatomy.heads)
-    found = compare_heads(lens, heads, items(), 0.0, Reading())
+    found = compare_heads(lens, heads, items(), 0.0, RunOptions())
     known = ~np.isnan(found.cka)
     assert known.sum() == 9
     assert known[np.ix_([0, 2, 3], [0, 2, 3])].all()

@@ -10,8 +10,8 @@ from scipy.spatial.distance import jensenshannon
 
 import headlens
 from headlens.errors import InputError, RunError, SelectorError
-from headlens.scoring.passes import Reading
-from headlens.similar.similar import CLUSTERS, DISTANCES, Options, matrix_of, similar
+from headlens.scoring.passes import RunOptions
+from headlens.similar.similar import CLUSTERS, DISTANCES, SimilarOptions, matrix_of, similar
 from support import families, madeup, planted, toys
 
 WORDS = toys.SOURCE.split()
@@ -62,7 +62,9 @@ def test_planted_twins_and_heads_with_nothing_in_common(planted_text):
 def test_a_model_without_twins(planted_text):
     looks = [planted.first_position(), planted.looks_at(["[SEP]"]), planted.previous_token()]
     model = planted.bert({0: looks[0], 1: looks[1], 2: looks[2]})
-    found = similar(headlens.load(model, planted.tokenizer()), planted_text, options=Options(heads="0.0-3"))
+    found = similar(
+        headlens.load(model, planted.tokenizer()), planted_text, options=SimilarOptions(heads="0.0-3")
+    )
     assert found.distances["js"].min() > 0.1
     assert len(found.distances) == 6
 
@@ -91,8 +93,8 @@ def test_against_scipy_on_both_sides_and_all_batches(name, smoothing, text):
     expected = written_out(lens, text, smoothing)
     for left in (False, True):
         for size in (1, 3, 8):
-            reading = Reading(batch_size=size, pad_left=left, block_size=2)
-            found = similar(lens, text, options=Options(smoothing=smoothing), reading=reading)
+            reading = RunOptions(batch_size=size, pad_left=left, block_size=2)
+            found = similar(lens, text, options=SimilarOptions(smoothing=smoothing), reading=reading)
             matrix = matrix_of(found.distances, found.clusters)
             np.testing.assert_allclose(matrix, np.nan_to_num(expected), atol=2e-6)
 
@@ -101,7 +103,7 @@ def test_against_scipy_on_both_sides_and_all_batches(name, smoothing, text):
 def test_sinks_and_windows_against_scipy(name, text):
     """Scipy scales rows to sum to 1, too: what a sink takes is not compared."""
     lens = toys.family(name)
-    found = similar(lens, text, reading=Reading(batch_size=3))
+    found = similar(lens, text, reading=RunOptions(batch_size=3))
     matrix = matrix_of(found.distances, found.clusters)
     np.testing.assert_allclose(matrix, np.nan_to_num(written_out(lens, text)), atol=2e-6)
 
@@ -115,7 +117,7 @@ def test_real_heads_against_scipy(tmp_path):
     expected = written_out(lens, path)
     for left in (False, True):
         for size in (1, 3, 8):
-            found = similar(lens, path, reading=Reading(batch_size=size, pad_left=left))
+            found = similar(lens, path, reading=RunOptions(batch_size=size, pad_left=left))
             matrix = matrix_of(found.distances, found.clusters)
             np.testing.assert_allclose(matrix, np.nan_to_num(expected), atol=1e-5)
 
@@ -138,10 +140,10 @@ def test_every_family(name, text):
 
 def test_one_head_two_heads_and_equal_heads(text):
     lens = toys.family("gpt2")
-    one = similar(lens, text, options=Options(heads="1.2"))
+    one = similar(lens, text, options=SimilarOptions(heads="1.2"))
     assert one.distances.empty
     assert one.clusters[["cluster", "nearest"]].to_numpy().tolist() == [[0, ""]]
-    two = similar(lens, text, options=Options(heads="0.1,1.2"))
+    two = similar(lens, text, options=SimilarOptions(heads="0.1,1.2"))
     assert two.clusters["cluster"].tolist() == [0, 1]
     model = planted.bert({}, uniform=True)
     same = similar(headlens.load(model, planted.tokenizer()), text)
@@ -155,26 +157,30 @@ def test_tags_of_a_run_stand_beside(text, tmp_path):
     tags = madeup.tag_rows(2, 4, tags={("encoder", 1, 2): ("syntactic", "broad")})
     run = madeup.write_run(tmp_path / "run", madeup.everything(tags), tags)
     with pytest.warns(UserWarning, match="whether that is the model at hand cannot be told"):
-        found = similar(toys.family("bert"), text, options=Options(tags=run, heads="1.*"))
+        found = similar(toys.family("bert"), text, options=SimilarOptions(tags=run, heads="1.*"))
     assert found.clusters["tags"].tolist() == ["", "", "syntactic;broad", ""]
     (tmp_path / "weighed").mkdir()
     (tmp_path / "weighed" / "importance.csv").write_text("stack,layer,head,method,importance,rank\n")
     with pytest.raises(RunError) as refused:
-        similar(toys.family("bert"), text, options=Options(tags=tmp_path / "weighed"))
+        similar(toys.family("bert"), text, options=SimilarOptions(tags=tmp_path / "weighed"))
     assert str(refused.value).startswith(
         f"Expected the --out of a headlens classify; {tmp_path / 'weighed'} has no tags.csv. Type first: "
     )
     with pytest.raises(RunError, match="is about another model"):
-        similar(toys.family("albert"), text, options=Options(tags=run))
+        similar(toys.family("albert"), text, options=SimilarOptions(tags=run))
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (Options(smoothing=1.0), InputError, "Expected a smoothing from 0 to below 1, found 1. Clark"),
-        (Options(clusters=0), InputError, "Expected 1 cluster or more, found 0. Give a larger number."),
-        (Options(clusters=9), InputError, "8 heads do not make 9 clusters. Type --clusters 8."),
-        (Options(heads="5.0"), SelectorError, "There is no head 5.0 in this model."),
+        (SimilarOptions(smoothing=1.0), InputError, "Expected a smoothing from 0 to below 1, found 1. Clark"),
+        (
+            SimilarOptions(clusters=0),
+            InputError,
+            "Expected 1 cluster or more, found 0. Give a larger number.",
+        ),
+        (SimilarOptions(clusters=9), InputError, "8 heads do not make 9 clusters. Type --clusters 8."),
+        (SimilarOptions(heads="5.0"), SelectorError, "There is no head 5.0 in this model."),
     ],
 )
 def test_options_that_cannot_be(options, error, message, text):
@@ -185,12 +191,12 @@ def test_options_that_cannot_be(options, error, message, text):
 
 def test_heads_of_a_decoder_that_reads_an_encoder(text):
     with pytest.raises(InputError) as refused:
-        similar(toys.family("t5"), text, options=Options(heads="cross.0.1"))
+        similar(toys.family("t5"), text, options=SimilarOptions(heads="cross.0.1"))
     assert str(refused.value) == (
         "Of encoder-decoder models only the encoder's heads are compared, not cross.0.1. Write for example "
         "--heads encoder.*.*"
     )
-    names = similar(toys.family("t5"), text, options=Options(heads="encoder.0.*")).clusters["nearest"]
+    names = similar(toys.family("t5"), text, options=SimilarOptions(heads="encoder.0.*")).clusters["nearest"]
     assert names.str.startswith("encoder.0.").all()
 
 

@@ -6,13 +6,13 @@ import torch
 
 import headlens
 from headlens.checks.check import CHECKS, finding_of
-from headlens.checks.inputs import Options, Subject
+from headlens.checks.inputs import CheckOptions, Subject
 
 
 def found(model, *names: str, **options) -> list:
     """What some checks say of a model, or of a lens."""
     lens = model if isinstance(model, headlens.Lens) else headlens.load(model)
-    subject = Subject(lens, Options(**options))
+    subject = Subject(lens, CheckOptions(**options))
     with torch.no_grad(), lens.seam.alone():
         return [finding_of(name, CHECKS[name], subject) for name in names]
 

@@ -18,11 +18,11 @@ import headlens
 from headlens.ablation.gates import Fit, learn_gates
 from headlens.ablation.sweep import open_for
 from headlens.ablation.sweep import sweep as run_sweep
-from headlens.benchmarks.base import Options
+from headlens.benchmarks.base import BenchmarkOptions
 from headlens.model import devices
 from headlens.scoring.base import Context
 from headlens.scoring.classify import Sources, classify
-from headlens.scoring.passes import Reading, run_passes
+from headlens.scoring.passes import RunOptions, run_passes
 from headlens.scoring.scorers import SCORERS
 from headlens.similar.similar import similar
 from support import families, faraway, toytext
@@ -63,7 +63,7 @@ class Jobs:
         return classify(lens, self.corpus, sources=Sources(targets=self.targets) if seq2seq else None).scores
 
     def norms(self, lens):
-        return classify(lens, self.corpus, ["delimiter"], reading=Reading(norms=True)).scores
+        return classify(lens, self.corpus, ["delimiter"], reading=RunOptions(norms=True)).scores
 
     def ablate(self, lens):
         texts = [toytext.toy_text(5, seed) for seed in range(4)]
@@ -82,7 +82,7 @@ class Jobs:
         return run_sweep(lens, self.lines, "layer", order="taylor").importance
 
     def gates(self, lens):
-        benchmark = open_for(lens, self.lines, Options())
+        benchmark = open_for(lens, self.lines, BenchmarkOptions())
         learned = learn_gates(lens, benchmark, lens.anatomy.heads, Fit(steps=3))
         return torch.from_numpy(learned.open_closing)
 
@@ -168,7 +168,7 @@ def waits(jobs, n_layers):
         corpus = headlens.corpus.read.read_corpus(jobs.corpus)
         scorers = [scorer.make(Context(lens, corpus)) for scorer in SCORERS.values()]
         rules.waits.clear()
-        run_passes(Context(lens, corpus), scorers, Reading(batch_size=8))
+        run_passes(Context(lens, corpus), scorers, RunOptions(batch_size=8))
     return dict(rules.waits)
 
 

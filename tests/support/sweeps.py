@@ -9,7 +9,7 @@ import pandas as pd
 
 from headlens.ablation.conditions import Condition
 from headlens.ablation.importance import agreement, from_each, ranked
-from headlens.ablation.result import Comparison, Sweep, against_controls, no_importance, tabulate
+from headlens.ablation.result import PairedComparison, Sweep, against_controls, no_importance, tabulate
 from headlens.benchmarks.metrics import Ratio
 from headlens.model.heads import Head
 from headlens.report.ablation_figures import figures
@@ -25,7 +25,7 @@ def heads_of(layers, heads, stack="encoder"):
 def sweep_of(kind, conditions, deltas, q_values, metric=LOSS, **more):
     """A sweep with deltas and q-values of our own; every interval reaches 0.1 to both sides."""
     delta, q_value = np.array(deltas, dtype=float), np.array(q_values, dtype=float)
-    made = Comparison(1.0, 1 + delta, delta, delta - 0.1, delta + 0.1, q_value, q_value)
+    made = PairedComparison(1.0, 1 + delta, delta, delta - 0.1, delta + 0.1, q_value, q_value)
     compared = {one.name: (made, place) for place, one in enumerate(conditions)}
     table = tabulate(conditions, kind, "mean", [metric], [compared], 40)
     about = {"benchmark": {"name": "language:toy.txt", "examples": 40}, **more.pop("run", {})}

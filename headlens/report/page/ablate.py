@@ -14,10 +14,10 @@ from markupsafe import Markup
 from headlens.ablation.result import BEST, SIGNIFICANT
 from headlens.errors import RunError
 from headlens.report.ablation_heads import INSTEAD
-from headlens.report.page.section import Column, Evidence, Section, Table
+from headlens.report.page.section import Column, Evidence, PageSection, Table
 from headlens.report.words import (
     CONTROL,
-    Place,
+    RunPlace,
     among,
     as_bad_or_worse,
     as_number,
@@ -79,7 +79,7 @@ _GATES = [
 ]
 
 
-def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
+def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
     """Read a run and put it into words.
 
     Args:
@@ -95,7 +95,7 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
     """
     found = read_ablation(path, run)
     model = Path(str(at(run, "model", "name", default=""))).name or "a model"
-    return Section(
+    return PageSection(
         title=f"What {model} loses without its heads: {found.kind}",
         findings=findings(found, place),
         tables=_tables(found),
@@ -230,7 +230,7 @@ Sentences = list[str | Markup]
 NAMED = 12  # sets that get a sentence each
 
 
-def findings(found: Ablation, place: Place) -> Sentences:
+def findings(found: Ablation, place: RunPlace) -> Sentences:
     """Say what was measured, and what the model loses.
 
     Args:
@@ -276,7 +276,7 @@ def _unsure(row: Any) -> str:
     return ", which could not be tested" if np.isnan(row.q_value) else ", which is not significant"
 
 
-def _each(found: Ablation, place: Place) -> Sentences:
+def _each(found: Ablation, place: RunPlace) -> Sentences:
     rows = judged(found.rows)
     worse, better = effects(rows)
     said: Sentences = [
@@ -301,7 +301,7 @@ def _each(found: Ablation, place: Place) -> Sentences:
     return said
 
 
-def _cumulative(found: Ablation, place: Place) -> Sentences:
+def _cumulative(found: Ablation, place: RunPlace) -> Sentences:
     share = float(at(found.run, "largest_share_without_significant_loss", default=0.0))
     rows = found.rows.sort_values("n_removed", kind="stable")
     said = can_go(rows, share, at(found.run, "model", "heads"), found.metric)
@@ -317,7 +317,7 @@ def _cumulative(found: Ablation, place: Place) -> Sentences:
     ]
 
 
-def _only(found: Ablation, place: Place) -> Sentences:
+def _only(found: Ablation, place: RunPlace) -> Sentences:
     best = found.others.get("best_of_layers.csv")
     if best is None:
         rows = judged(found.rows)
@@ -347,7 +347,7 @@ def _only(found: Ablation, place: Place) -> Sentences:
     return said
 
 
-def _sets(found: Ablation, place: Place) -> Sentences:
+def _sets(found: Ablation, place: RunPlace) -> Sentences:
     rows = found.rows
     known = judged(rows)
     worse, better = effects(known)
@@ -371,7 +371,7 @@ def _sets(found: Ablation, place: Place) -> Sentences:
     return said
 
 
-def _set(found: Ablation, place: Place) -> Sentences:
+def _set(found: Ablation, place: RunPlace) -> Sentences:
     """What the chosen heads are worth together."""
     rows: list[Any] = list(found.rows.itertuples())
     return [
@@ -427,7 +427,7 @@ def _luck(controls: pd.DataFrame) -> str:
     return f"with {draws.min():.0f} random sets a p below {1 / (1 + draws.min()):.2g} cannot come out."
 
 
-_KINDS: Mapping[str, Callable[[Ablation, Place], Sentences]] = {
+_KINDS: Mapping[str, Callable[[Ablation, RunPlace], Sentences]] = {
     "each": _each,
     "cumulative": _cumulative,
     "only": _only,

@@ -11,12 +11,12 @@ import pandas as pd
 from markupsafe import Markup
 
 from headlens.report.canvas import head_names
-from headlens.report.page.section import Column, Evidence, Section, Table
+from headlens.report.page.section import Column, Evidence, PageSection, Table
 from headlens.report.words import (
     BEST_OF_SEVERAL,
     NO_BASELINE,
     TAGS,
-    Place,
+    RunPlace,
     chip,
     clearest,
     level,
@@ -49,7 +49,7 @@ _PROOF = [
 ]
 
 
-def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
+def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
     """Read a run and put it into words.
 
     Args:
@@ -66,7 +66,7 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
     found = read_finished(path)
     scores = found.scores.assign(name=head_names(found.scores))
     tags = found.tags.assign(name=head_names(found.tags))
-    return Section(
+    return PageSection(
         title=f"What the heads of {found.model or 'a model'} look at",
         findings=findings(scores, tags, run, place),
         tables=[_heads(tags), _clearest(scores)],
@@ -120,7 +120,7 @@ def _clearest(scores: pd.DataFrame) -> Table:
 
 
 def findings(
-    scores: pd.DataFrame, tags: pd.DataFrame, run: Mapping[str, Any], place: Place
+    scores: pd.DataFrame, tags: pd.DataFrame, run: Mapping[str, Any], place: RunPlace
 ) -> list[str | Markup]:
     """Say what was read, and what the heads were found to do.
 
@@ -222,7 +222,7 @@ def _read(run: Mapping[str, Any], n_heads: int) -> str:
     return visible(f"{counted(n_heads, 'head')} of {architecture} were scored{read}.")
 
 
-def _tag(scores: pd.DataFrame, tag: str, n_heads: int, place: Place) -> Markup:
+def _tag(scores: pd.DataFrame, tag: str, n_heads: int, place: RunPlace) -> Markup:
     """How many heads carry a tag, and how sure that is of the clearest."""
     rows = clearest(scores, tag)
     best: Any = next(rows.itertuples())

@@ -11,8 +11,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from headlens.report.canvas import head_names
-from headlens.report.page.section import Column, Evidence, Section, Table
-from headlens.report.words import Place, chip, only_stack
+from headlens.report.page.section import Column, Evidence, PageSection, Table
+from headlens.report.words import RunPlace, chip, only_stack
 from headlens.runs.read import at, read_table
 from headlens.scoring.compare import ALL, BY_MEASURE, BY_TAG, HEADS
 from headlens.util.formatting import counted, visible
@@ -27,7 +27,7 @@ _CHANGED = [
 ]
 
 
-def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
+def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
     """Read a comparison and put it into words.
 
     Args:
@@ -46,7 +46,7 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
     by_measure = read_table(path / FILES[2], BY_MEASURE, ("tag", "measure"))
     heads = heads.assign(name=head_names(heads), _changed=(heads["gained"] == "") & (heads["lost"] == ""))
     first, second = _named(run, 0), _named(run, 1)
-    return Section(
+    return PageSection(
         title=f"What changed from {first} to {second}",
         findings=_findings(heads, by_tag),
         tables=[_heads(heads), _tags(by_tag), _scores(by_measure)],

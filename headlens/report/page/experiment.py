@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.report.page.section import Column, Section, Table
-from headlens.report.words import Place
+from headlens.report.page.section import Column, PageSection, Table
+from headlens.report.words import RunPlace
 from headlens.runs.read import at, read_table
 from headlens.util.formatting import counted, visible
 
@@ -21,7 +21,7 @@ FILES = ("published.csv",)
 _TEXTS = ("model", "what", "bound", "source", "found_in")
 
 
-def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
+def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
     """Read an experiment and put it into words.
 
     Args:
@@ -39,7 +39,7 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
     models, seeds = at(run, "models", default=[]), at(run, "seeds", default=[0])
     ran = f"{counted(len(at(run, 'steps', default=[])), 'command')} on {counted(len(models), 'model')}"
     ran += f" with {counted(len(seeds), 'seed')}."
-    return Section(
+    return PageSection(
         title=visible(str(at(run, "title", default="An experiment"))),
         findings=[ran, *_findings(table)],
         tables=[_table(table)] if len(table) else [],

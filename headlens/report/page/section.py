@@ -14,7 +14,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from headlens.errors import RunError
-from headlens.report.words import Place, chips, number
+from headlens.report.words import RunPlace, chips, number
 from headlens.runs.read import AGAIN
 from headlens.util.files import open_regular
 from headlens.util.formatting import visible
@@ -64,7 +64,7 @@ class Table:
     file: str = ""
     note: str = ""
 
-    def rows(self, place: Place) -> list[list[tuple[str | Markup, str]]]:
+    def rows(self, place: RunPlace) -> list[list[tuple[str | Markup, str]]]:
         """Write its rows: of each cell what is shown, and what it is sorted by (nothing if it is empty)."""
         values = self.frame[[column.name for column in self.columns]].head(MOST)
         return [
@@ -103,7 +103,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """One run.
 
     Args:
@@ -135,7 +135,7 @@ class Section:
     stack: str = ""
 
 
-def cell(value: Any, kind: Kind, place: Place) -> tuple[str | Markup, str]:
+def cell(value: Any, kind: Kind, place: RunPlace) -> tuple[str | Markup, str]:
     """Write a cell.
 
     Args:
@@ -172,7 +172,7 @@ _URL = re.compile(r"url\(\s*['\"]?(.*?)['\"]?\s*\)")
 _WRITING = frozenset({"text", "tspan", "title", "desc"})
 
 
-def inline_svg(file: Path, place: Place, label: str) -> Markup:
+def inline_svg(file: Path, place: RunPlace, label: str) -> Markup:
     """Read a figure so that it can stand in a page, beside others.
 
     Args:
@@ -209,7 +209,7 @@ def _pixels(length: str | None) -> float:
     return float(found[1]) * (_POINT if found[2] == "pt" else 1) if found else 0.0
 
 
-def _parts(parent: ElementTree.Element, place: Place, prefix: str) -> Iterator[str]:
+def _parts(parent: ElementTree.Element, place: RunPlace, prefix: str) -> Iterator[str]:
     """What is drawn inside an element, as HTML takes it."""
     writes = parent.tag.removeprefix(_SVG) in _WRITING
     if writes and parent.text:
@@ -225,7 +225,7 @@ def _parts(parent: ElementTree.Element, place: Place, prefix: str) -> Iterator[s
             yield str(escape(child.tail))
 
 
-def _kept(one: ElementTree.Element, place: Place, prefix: str) -> Iterator[tuple[str, str]]:
+def _kept(one: ElementTree.Element, place: RunPlace, prefix: str) -> Iterator[tuple[str, str]]:
     """The attributes that draw; names and what points at them begin with the prefix."""
     name = one.tag.removeprefix(_SVG)
     for key, value in one.attrib.items():

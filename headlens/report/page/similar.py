@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.report.page.section import Column, Evidence, Section, Table
-from headlens.report.words import Place
+from headlens.report.page.section import Column, Evidence, PageSection, Table
+from headlens.report.words import RunPlace
 from headlens.runs.read import at, read_table
 from headlens.similar.similar import CLUSTERS, DISTANCES, findings, has_several, names_of
 from headlens.util.formatting import visible
@@ -32,7 +32,7 @@ _CLUSTER = [
 _TAGS = Column("tags", "tags", "tags", "tags")
 
 
-def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
+def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
     """Read a run and put it into words.
 
     Args:
@@ -54,7 +54,7 @@ def section(path: Path, run: Mapping[str, Any], place: Place) -> Section:
     shown = [_CLUSTER[0], Column("nearest", "nearest head", "text", "nearest"), _CLUSTER[2]]
     tagged = [_TAGS] if clusters["tags"].any() else []
     model = Path(str(at(run, "model", "name", default=""))).name
-    return Section(
+    return PageSection(
         title=visible(f"Which heads of {model or 'a model'} do the same"),
         findings=list(findings(distances, clusters, _stacks(run), place.link)),
         tables=[_pairs(distances, several, carried), _heads(clusters, tagged)],

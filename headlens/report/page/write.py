@@ -15,10 +15,10 @@ from headlens.errors import RunError
 from headlens.report import viewer as bundle
 from headlens.report.canvas import style_of
 from headlens.report.page import ablate, classify, compare, experiment, similar
-from headlens.report.page.section import Section, inline_svg
+from headlens.report.page.section import PageSection, inline_svg
 from headlens.report.viewer import FILE as EXAMPLES
 from headlens.report.viewer import as_json, script_hash, template
-from headlens.report.words import COLUMNS, Place, tag_definition, term_id
+from headlens.report.words import COLUMNS, RunPlace, tag_definition, term_id
 from headlens.runs.read import AGAIN, File, read_json, read_run
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
@@ -56,9 +56,9 @@ class Run:
         examples: examples.json, ready to stand in the page; empty where there is none.
     """
 
-    place: Place
+    place: RunPlace
     title: str
-    section: Section
+    section: PageSection
     figures: Sequence[Figure]
     files: Sequence[File]
     command: str
@@ -91,7 +91,7 @@ def report_page(runs: Sequence[Path]) -> str:
     Raises:
         RunError: a directory holds no finished run that a page can be made of.
     """
-    read = [_read(Path(run), Place(number, len(runs) == 1)) for number, run in enumerate(runs)]
+    read = [_read(Path(run), RunPlace(number, len(runs) == 1)) for number, run in enumerate(runs)]
     tags, terms = _tags(read), _terms(read)
     script = bundle.script("report.js")
     title = read[0].title if len(read) == 1 else f"{len(read)} runs of headlens"
@@ -108,7 +108,7 @@ def report_page(runs: Sequence[Path]) -> str:
     )
 
 
-def _read(path: Path, place: Place) -> Run:
+def _read(path: Path, place: RunPlace) -> Run:
     record = read_run(path, list(KINDS))
     section = KINDS[record["command"]](path, record, place)
     examples = path / EXAMPLES
@@ -138,7 +138,7 @@ def _shown(line: str) -> str:
     return visible(line) if line.strip() else line
 
 
-def _figures(path: Path, captions: Mapping[str, str], place: Place) -> list[Figure]:
+def _figures(path: Path, captions: Mapping[str, str], place: RunPlace) -> list[Figure]:
     """The figures that there are, in the order of their captions; those without one last."""
     found = []
     order = list(captions)
@@ -214,7 +214,7 @@ def _told(runs: Sequence[Run], tags: Sequence[str], terms: Mapping[str, Any]) ->
 # ---- The kinds of runs that a page can be made of
 
 
-KINDS: Mapping[str, Callable[[Path, Mapping[str, Any], Place], Section]] = {
+KINDS: Mapping[str, Callable[[Path, Mapping[str, Any], RunPlace], PageSection]] = {
     "classify": classify.section,
     "ablate": ablate.section,
     "compare": compare.section,

@@ -153,7 +153,7 @@ class Induction(Scorer):
         inputs = torch.arange(len(batch.items), device=ids.device)
         for place in places.T:
             held = values[inputs, :, place]  # [input, head, width]
-            raised = raised + self.writing.raises(view.site, held, ids[inputs, place])
+            raised = raised + self.writing.logit_gain(view.site, held, ids[inputs, place])
         return raised, torch.full_like(raised[:, 0], COPIED)
 
 
