@@ -37,7 +37,7 @@ class Clock:
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
-        return time.perf_counter() - self.started
+        return round(time.perf_counter() - self.started, 3)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def record(
         "options": _plain(options),
         **_plain(facts),
         "versions": _versions(),
-        "wall_seconds": round(clock.seconds, 3),
+        "wall_seconds": clock.seconds,
         "peak_memory_mb": _peak_megabytes(),
     }
 
