@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as DrawnFigure
 
 import headlens
 from headlens.errors import RunError
-from headlens.report import tag_figures
+from headlens.report import similar_figures, tag_figures
 from headlens.report import viewer as bundle
 from headlens.report.canvas import style_of
 from headlens.report.page import ablate, classify, compare, experiment, similar
@@ -24,6 +24,7 @@ from headlens.runs.read import AGAIN, File, read_json, read_run
 from headlens.runs.result import EXAMPLES, Result
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import Comparison
+from headlens.similar.similar import Similarity
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
 
@@ -48,10 +49,15 @@ KINDS: Mapping[str, Kind] = {
     for kind in (
         Kind(Classification, lambda it: tag_figures.draw_all(it.scores, it.tags, it.model), classify.section),
         Kind(Comparison, tag_figures.draw_changes, compare.section),
+        Kind(
+            Similarity,
+            lambda it: similar_figures.draw_all(it.distances, it.clusters, it.model),
+            similar.section,
+        ),
     )
 }
 """The kinds of results, by the commands that they are of."""
-_OTHERS = {"ablate": ablate.section, "run": experiment.section, "similar": similar.section}
+_OTHERS = {"ablate": ablate.section, "run": experiment.section}
 
 SHOWN = 15  # rows of a table that are shown at first
 
@@ -155,7 +161,7 @@ def open_run(path: str | Path) -> Result:
 
 
 def _read(path: Path, place: RunPlace) -> Run:
-    record = read_run(path, ["classify", "ablate", "compare", "run", "similar"])
+    record = read_run(path, sorted([*KINDS, *_OTHERS]))
     if record["command"] in _OTHERS:
         section = _OTHERS[record["command"]](path, record, place)
     else:
