@@ -11,7 +11,6 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure as DrawnFigure
 
-import headlens
 from headlens.errors import RunError
 from headlens.report import tag_figures
 from headlens.report import viewer as bundle
@@ -24,6 +23,7 @@ from headlens.runs.read import AGAIN, File, read_json, read_run
 from headlens.runs.result import EXAMPLES, Result
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import Comparison
+from headlens.util import __version__
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
 
@@ -131,7 +131,7 @@ def report_page(runs: Sequence[Path]) -> str:
         shown=SHOWN,
         terms=terms,
         data=Markup(as_json(_told(read, tags, terms))),
-        version=headlens.__version__,
+        version=__version__,
         style=Markup(bundle.style("report.css", "viewer.css")),
         script=Markup(script),
         script_hash=script_hash(script),
@@ -155,7 +155,7 @@ def open_run(path: str | Path) -> Result:
 
 
 def _read(path: Path, place: RunPlace) -> Run:
-    record = read_run(path, ["classify", "ablate", "compare", "run", "similar"])
+    record = read_run(path, [*KINDS, *_OTHERS])
     if record["command"] in _OTHERS:
         section = _OTHERS[record["command"]](path, record, place)
     else:
