@@ -23,9 +23,9 @@ from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
 from headlens.model.heads import Head, link_name
 from headlens.model.lens import Lens, check_ids
-from headlens.runs.read import at, read_marks
+from headlens.runs.read import TableForm, at, read_marks
 from headlens.runs.record import Clock, record
-from headlens.runs.result import Examples, Result, TableForm
+from headlens.runs.result import Examples, Result
 from headlens.scoring.passes import RunOptions, because
 from headlens.similar.measure import LARGEST, Array, Compared, by_head, compare_heads
 from headlens.util.formatting import listing

@@ -11,7 +11,6 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure as DrawnFigure
 
-import headlens
 from headlens.errors import RunError
 from headlens.report import similar_figures, tag_figures
 from headlens.report import viewer as bundle
@@ -25,6 +24,7 @@ from headlens.runs.result import EXAMPLES, Result
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import Comparison
 from headlens.similar.similar import Similarity
+from headlens.util import __version__
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
 
@@ -137,7 +137,7 @@ def report_page(runs: Sequence[Path]) -> str:
         shown=SHOWN,
         terms=terms,
         data=Markup(as_json(_told(read, tags, terms))),
-        version=headlens.__version__,
+        version=__version__,
         style=Markup(bundle.style("report.css", "viewer.css")),
         script=Markup(script),
         script_hash=script_hash(script),
