@@ -7,17 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.report.page.section import Column, Evidence, PageSection, Table
+from headlens.report.page.section import CARRIED, Column, Evidence, PageSection, Table, is_carried
 from headlens.report.words import RunPlace
 from headlens.runs.read import at
 from headlens.similar.similar import DISTANCES, Similarity, findings, has_several, names_of
-from headlens.util.files import csv_text
 from headlens.util.formatting import visible
 
 FILES = ("clusters.csv", "distances.csv")
 PAIRS = 300  # that the table shows
-CARRIED = 2_000_000  # bytes of distances.csv that a page carries
-SHORTEST = 8  # bytes of one of its rows, at least: its commas
 CAPTIONS: Mapping[str, str] = {
     "clustermap": "How far apart all pairs of heads are",
     "clustermap-": "How far apart all pairs of heads are",
@@ -38,7 +35,7 @@ def section(found: Similarity, place: RunPlace) -> PageSection:
     distances, run = found.distances, found.run
     several = has_several(found.clusters)
     clusters = found.clusters.assign(name=names_of(found.clusters, several))
-    carried = len(csv_text(distances.head(CARRIED // SHORTEST), DISTANCES)) <= CARRIED
+    carried = is_carried(distances, DISTANCES, CARRIED)
     shown = [_CLUSTER[0], Column("nearest", "nearest head", "text", "nearest"), _CLUSTER[2]]
     tagged = [_TAGS] if clusters["tags"].any() else []
     return PageSection(

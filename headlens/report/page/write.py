@@ -11,11 +11,12 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure as DrawnFigure
 
+from headlens.contributions.contributions import Contributions
 from headlens.errors import RunError
-from headlens.report import similar_figures, tag_figures
+from headlens.report import contribution_figures, similar_figures, tag_figures
 from headlens.report import viewer as bundle
 from headlens.report.canvas import style_of
-from headlens.report.page import ablate, classify, compare, experiment, similar
+from headlens.report.page import ablate, classify, compare, contributions, experiment, similar
 from headlens.report.page.section import PageSection, inline_svg
 from headlens.report.viewer import as_json, script_hash, template
 from headlens.report.words import COLUMNS, RunPlace, tag_definition, term_id
@@ -54,6 +55,7 @@ KINDS: Mapping[str, Kind] = {
             lambda it: similar_figures.draw_all(it.distances, it.clusters, it.model),
             similar.section,
         ),
+        Kind(Contributions, contribution_figures.draw_all, contributions.section),
     )
 }
 """The kinds of results, by the commands that they are of."""
