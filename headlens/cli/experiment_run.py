@@ -18,7 +18,7 @@ import pandas as pd
 from headlens.cli.experiment_file import Experiment
 from headlens.cli.experiment_parts import Section, as_seen, command_of, options_of, seen_from, words
 from headlens.corpus.hub import is_hub, parse
-from headlens.report.page.experiment import COLUMNS
+from headlens.report.page.experiment import COLUMNS, ExperimentResult
 from headlens.runs import record as runs
 from headlens.util import __version__
 from headlens.util.files import (
@@ -27,7 +27,6 @@ from headlens.util.files import (
     is_there,
     is_whole,
     load_json,
-    write_csv,
     write_text,
 )
 
@@ -88,7 +87,6 @@ def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.D
     from headlens.report.page.write import write_report
 
     table = compare(experiment, out)
-    write_csv(table, out / "published.csv", COLUMNS)
     facts = {
         "title": experiment.title,
         "note": experiment.note,
@@ -98,7 +96,7 @@ def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.D
         "seeds": list(experiment.seeds),
         "steps": [{"writes": str(step.out.relative_to(out)), "typed": list(step.typed)} for step in planned],
     }
-    runs.save(out, runs.record_without_model("run", facts), ("published.csv",))
+    ExperimentResult(table, runs.record_without_model("run", facts)).write(out)
     pages = [cell.place / name for cell in cells(experiment, out) for name in experiment.report.runs]
     write_report([out, *pages], out / experiment.report.out)
     return table

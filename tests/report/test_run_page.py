@@ -102,9 +102,9 @@ def test_every_tag_of_headlens_has_a_definition():
 
 
 def all_columns():
-    from headlens.report.page import ablate, classify, compare, similar
+    from headlens.report.page import ablate, classify, compare, contributions, similar
 
-    for module in (ablate, classify, compare, similar):
+    for module in (ablate, classify, compare, contributions, similar):
         for value in vars(module).values():
             for one in value if isinstance(value, list) else [value]:
                 if isinstance(one, parts.Column):

@@ -56,10 +56,11 @@ KINDS: Mapping[str, Kind] = {
             similar.section,
         ),
         Kind(Contributions, contribution_figures.draw_all, contributions.section),
+        Kind(experiment.ExperimentResult, lambda it: iter(()), experiment.section),
     )
 }
 """The kinds of results, by the commands that they are of."""
-_OTHERS = {"ablate": ablate.section, "run": experiment.section}
+_OTHERS = {"ablate": ablate.section}
 
 SHOWN = 15  # rows of a table that are shown at first
 
