@@ -20,8 +20,7 @@ from headlens.checks import of_model as shape
 from headlens.checks import of_model as text
 from headlens.checks import of_model as weights
 from headlens.checks.inputs import Check, CheckOptions, CheckOutcome, Finding, Subject, does_not_apply
-from headlens.errors import HeadlensError, InputError
-from headlens.model.devices import is_out_of_memory
+from headlens.errors import HeadlensError, InputError, is_out_of_memory
 from headlens.model.lens import Lens
 
 NUMBERS = "numbers"

@@ -11,11 +11,13 @@ import click
 
 from headlens.cli.check import checked
 from headlens.cli.options import (
+    Command,
     EngineOptions,
     ModelOptions,
     engine_options,
     model_options,
     names,
+    out_directory,
     say,
     spoken_warnings,
 )
@@ -40,10 +42,13 @@ SPECS = (
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
+    goes_on=True,
     epilog="Examples:  headlens ablate minilm --out run  |  headlens ablate minilm --benchmark "
     "similarity:sts.tsv --columns 1,2,0 --sweep cumulative --order gradient --out run  |  headlens ablate "
     "model.gguf --benchmark pairs:blimp.jsonl --sweep each --screen 50 --out run  |  headlens ablate minilm "
-    "--sweep tags --from runs/minilm --mode mean --out run"
+    "--sweep tags --from runs/minilm --mode mean --out run",
 )
 @click.argument("model")
 @click.option("--benchmark", metavar="SPEC", help=f"{', '.join(SPECS)}.  [default: bundled]")
@@ -103,7 +108,7 @@ SPECS = (
     show_default=True,
     help="For what lies below a removed head, so that it is not computed again; 0 computes it.",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@out_directory
 @click.option("--overwrite", is_flag=True, help="Replace another run that --out holds.")
 @engine_options
 @model_options

@@ -10,6 +10,7 @@ import click
 
 from headlens.cli.check import checked
 from headlens.cli.options import (
+    Command,
     CorpusPath,
     EngineOptions,
     ModelOptions,
@@ -17,6 +18,7 @@ from headlens.cli.options import (
     engine_options,
     model_options,
     names,
+    out_directory,
     said,
     say,
     say_read,
@@ -57,9 +59,11 @@ def _margins(given: tuple[str, ...]) -> dict[str, float]:
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
     epilog="Examples:  headlens classify minilm --out runs/minilm  |  "
     "headlens classify ./my-bert --corpus dev.conllu --tags syntactic,coreference --out runs/dev  |  "
-    "headlens classify gpt2 --tags induction,duplicate-token --out runs/gpt2"
+    "headlens classify gpt2 --tags induction,duplicate-token --out runs/gpt2",
 )
 @click.argument("model")
 @click.option(
@@ -125,7 +129,7 @@ def _margins(given: tuple[str, ...]) -> dict[str, float]:
     "--min-n", type=click.IntRange(2), default=30, show_default=True, help="Decisions a test rests on."
 )
 @click.option("--block-size", type=click.IntRange(1), help="Queries at once; changes memory, not scores.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@out_directory
 @engine_options
 @model_options
 def command(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headlens.cli.check import checked
-from headlens.cli.options import ModelOptions, model_options, said, say, spoken_warnings
+from headlens.cli.options import Command, ModelOptions, model_options, said, say, spoken_warnings
 
 if TYPE_CHECKING:
     from headlens.model.heads import Head
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
     epilog="Examples:  headlens prune minilm --from runs/minilm-each --keep 0.75 --form compact "
     "--out models/minilm-75  |  headlens prune ./my-bert --heads 2.8,3.* --out models/masked  |  "
-    "headlens prune ./my-llama --heads *.6-8 --form cut --out models/smaller"
+    "headlens prune ./my-llama --heads *.6-8 --form cut --out models/smaller",
 )
 @click.argument("model")
 @click.option("--heads", metavar="SEL", help="The heads to remove, such as 2.8,3.*.")

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headlens.cli.options import (
+    Command,
     CorpusPath,
     ModelOptions,
     corpus_options,
     model_options,
     names,
+    out_directory,
     said,
     say,
     say_read,
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
     epilog="Examples:  headlens similar minilm --out runs/similar  |  "
     "headlens similar ./my-bert --text a.txt --smoothing 0.001 --clusters 8 --out runs/similar  |  "
-    "headlens similar minilm --tags runs/classify --heads 2.*,3.* --out runs/similar"
+    "headlens similar minilm --tags runs/classify --heads 2.*,3.* --out runs/similar",
 )
 @click.argument("model")
 @click.option(
@@ -59,7 +63,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="A finished headlens classify of this model: its tags are shown beside the clusters.",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@out_directory
 @model_options
 def command(
     model: str,

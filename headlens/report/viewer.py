@@ -25,8 +25,7 @@ from headlens.corpus.batches import Axis, reading_of, word_groups
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import ordinary_tokens, repeated_encoded, sentence_inputs
 from headlens.corpus.words import Encoded, encode_text
-from headlens.errors import HeadlensError, InputError
-from headlens.model.devices import is_out_of_memory
+from headlens.errors import HeadlensError, InputError, is_out_of_memory
 from headlens.model.heads import Head, Site, head_name, select
 from headlens.model.lens import Lens
 from headlens.report.canvas import STYLES, style_of

@@ -358,7 +358,7 @@ def read_run(path: Path, known: Sequence[str]) -> dict[str, Any]:
         inside = sorted(str(file.parent) for file in path.glob("*/run.json"))
         remedy = f"Give the runs inside it: {shlex.join(inside)}" if inside else _run_remedy(known)
         raise RunError(f"Expected {wanted}; {path} has no run.json.", remedy)
-    run = _loaded(path / "run.json", load_record)
+    run = read_record(path / "run.json")
     command = run.get("command") if isinstance(run, dict) else None
     if command not in known:
         raise RunError(
@@ -380,6 +380,21 @@ def read_json(file: Path) -> Any:
         RunError: it cannot be read.
     """
     return _loaded(file, load_json)
+
+
+def read_record(file: Path) -> Any:
+    """Read the run.json of a run, whatever it says.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        What it says.
+
+    Raises:
+        RunError: it cannot be read, or is not as its run left it.
+    """
+    return _loaded(file, load_record)
 
 
 def _loaded(file: Path, load: Callable[[Path], Any]) -> Any:
@@ -411,6 +426,24 @@ def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.Da
         raise RunError(f"{file} has no column {error.args[0]}.", AGAIN) from error
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
+
+
+def read_cells(file: Path) -> pd.DataFrame:
+    """Read a table of a run whose columns are not known before.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        All of its columns; every cell is text as it is written, empty where it is empty.
+
+    Raises:
+        RunError: it cannot be read, or is not as its run left it.
+    """
+    cells: pd.DataFrame = _loaded(
+        file, lambda path: pd.read_csv(read_checked(path), dtype=str, keep_default_na=False)
+    )
+    return cells
 
 
 def failed_checks(run: Mapping[str, Any]) -> list[str]:

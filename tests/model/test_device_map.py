@@ -195,7 +195,7 @@ def test_the_record_says_where_the_parts_are(folder):
 
 def test_in_an_experiment_file(tmp_path):
     (tmp_path / "x.toml").write_text('[model]\nname = "m"\ndevice-map = "auto"\n[classify]\n')
-    assert read_experiment(tmp_path / "x.toml").loading == {"--device-map": "auto"}
+    assert read_experiment(tmp_path / "x.toml", main).loading == {"--device-map": "auto"}
 
 
 def test_a_model_on_one_gpu_by_a_map_is_pruned_as_ever(tmp_path):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from headlens.benchmarks.files import read_rows, read_table
+from headlens.cli import main
 from headlens.cli.experiment_file import read_experiment
 from headlens.cli.experiment_run import steps
 from headlens.corpus.corpus import Corpus, Document, Sentence, read_text
@@ -65,7 +66,7 @@ def targets(path: Path) -> Corpus:
 
 def commands(path: Path):
     """Read an experiment down to its command lines."""
-    return list(steps(read_experiment(path), Path("out")))
+    return list(steps(read_experiment(path, main), Path("out")))
 
 
 READERS = {
