@@ -44,6 +44,7 @@ SPECS = (
 @click.command(
     cls=Command,
     writes="directory",
+    reported=True,
     goes_on=True,
     epilog="Examples:  headlens ablate minilm --out run  |  headlens ablate minilm --benchmark "
     "similarity:sts.tsv --columns 1,2,0 --sweep cumulative --order gradient --out run  |  headlens ablate "

@@ -435,14 +435,12 @@ class Report:
 
 def _report(told: Mapping[str, Any], sections: Sequence[Section], where: str) -> Report:
     """Check what a file says of its page; where it says nothing, all runs are in it that a page can show."""
-    from headlens.report.page.write import KINDS
-
     for key in told:
         check_key(key, _REPORT_KEYS, where)
     out = str(told.get("out", "report.html"))
     if Path(out).name != out or Path(out).suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{where} has out = {out!r}.", 'Write the name of a page, such as "report.html".')
-    possible = [section.name for section in sections if section.command.name in KINDS]
+    possible = [section.name for section in sections if section.command.reported]
     runs = told.get("runs", possible)
     if not isinstance(runs, list):
         raise InputError(f"{where} has runs = {runs!r}.", "Write a list of names of other sections.")

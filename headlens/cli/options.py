@@ -30,6 +30,7 @@ class Command(click.Command):
         settings: as `click.Command` takes them.
         writes: what its --out names. An experiment file can then have the command as a section, and --save-as
             writes such a file. None for a command that is no part of an experiment.
+        reported: whether ``headlens report`` makes a page of its runs.
         goes_on: whether it goes on where it stopped, when the same is typed again.
     """
 
@@ -37,11 +38,13 @@ class Command(click.Command):
         self,
         *settings: Any,
         writes: Literal["directory", "file"] | None = None,
+        reported: bool = False,
         goes_on: bool = False,
         **more: Any,
     ) -> None:
         super().__init__(*settings, **more)
         self.writes = writes
+        self.reported = reported
         self.goes_on = goes_on
 
 
@@ -98,10 +101,10 @@ class ModelOptions:
 
     def load(self, model: str) -> Lens:
         """Load the model as these options say."""
-        import headlens
+        from headlens.lens import load
 
         hush()
-        return headlens.load(
+        return load(
             model,
             device=self.device,
             device_map=self.device_map,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.command(
     cls=Command,
     writes="directory",
+    reported=True,
     epilog="Examples:  headlens similar minilm --out runs/similar  |  "
     "headlens similar ./my-bert --text a.txt --smoothing 0.001 --clusters 8 --out runs/similar  |  "
     "headlens similar minilm --tags runs/classify --heads 2.*,3.* --out runs/similar",
