@@ -43,10 +43,10 @@ def command(
 ) -> None:
     """Run the commands that FILE.toml describes, on every model and seed in it.
 
-    Sections [classify], [ablate], [similar], [prune], [view] and [contributions] have the options of the
-    commands by the same names; several of one kind are written [[ablate]]. [[published]] figures are put
-    beside what was measured: published.csv, and report.html with all runs (or what [report] says). What is
-    finished is not run again.
+    Sections such as [classify] and [ablate] have the options of the commands by the same names, of all that
+    have --save-as; several of one kind are written [[ablate]]. [[published]] figures are put beside what was
+    measured: published.csv, and report.html with all runs (or what [report] says). What is finished is not
+    run again.
     """
     from headlens.cli.experiment_file import on_models, read_experiment
     from headlens.cli.experiment_run import conclude, plain_name, run, steps
