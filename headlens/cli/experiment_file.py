@@ -38,7 +38,7 @@ class Experiment:
         note: what a reader must know: what was run with it, and what was not.
         models: where each model is, by its name in the file; each with each seed is a cell of the grid.
         loading: options of every command that loads a model (device, dtype, ...).
-        corpus: what classify and similar read where their sections do not say it.
+        corpus: what sections read that read one and do not say which.
         seeds: of everything drawn at random.
         sections: the commands, in the order of the file.
         published: figures of papers to hold the results against.
@@ -310,7 +310,10 @@ def options_of(command: click.Command) -> dict[str, click.Option]:
 def _section(command: Command, told: Mapping[str, Any], where: str) -> Section:
     """Check one section's keys against the options of its command, and the places that it names."""
     known = {name.removeprefix("--"): option for name, option in options_of(command).items()}
-    takes_text, is_file = any(one.name == "text" for one in command.params), command.writes == "file"
+    takes_text, is_file = (
+        any(argument.name == "text" for argument in command.params),
+        command.writes == "file",
+    )
     others = ["name", *(["text"] if takes_text else [])]
     options: dict[str, Any] = {}
     for key, value in told.items():

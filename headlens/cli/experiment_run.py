@@ -16,6 +16,7 @@ import click
 import pandas as pd
 
 from headlens.cli.experiment_file import Experiment, Section, as_seen, seen_from
+from headlens.cli.options import CorpusPath
 from headlens.corpus.hub import is_hub, parse
 from headlens.report.page.experiment import COLUMNS
 from headlens.runs import record as runs
@@ -244,9 +245,9 @@ def steps(experiment: Experiment, out: Path) -> Iterator[Step]:
 def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str]:
     known = section.known
     options: dict[str, Any] = {}
-    reads = next((option for option in ("--corpus", "--text") if option in known), None)
-    if reads is not None and experiment.corpus:
-        options[reads] = list(experiment.corpus)
+    for name, option in known.items():
+        if experiment.corpus and isinstance(option.type, CorpusPath):
+            options[name] = list(experiment.corpus)
     options |= {option: value for option, value in experiment.loading.items() if option in known}
     if len(experiment.seeds) > 1 or cell.seed:
         options["--seed"] = cell.seed
@@ -256,11 +257,11 @@ def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str
     options_typed = list(section.typed(placed))
     if "--out" not in options:
         options_typed += ["--out", str(cell.place / section.out)]
-    name = str(section.command.name)
+    command = str(section.command.name)
     if any(argument.startswith("-") and argument != "-" for argument in arguments):
-        yield from (name, *options_typed, "--", *arguments)
+        yield from (command, *options_typed, "--", *arguments)
     else:
-        yield from (name, *arguments, *options_typed)
+        yield from (command, *arguments, *options_typed)
 
 
 def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any) -> Any:
