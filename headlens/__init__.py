@@ -19,6 +19,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headlens.util import __version__ as __version__
 from headlens.util.drawing import Artist, draw_with
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the hub's client is imported
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from headlens.similar.similar import Similarity as Similarity
     from headlens.similar.similar import similar as similar
     from headlens.view.maps import AttentionMaps as AttentionMaps
-
-__version__ = "0.1.0"
 
 
 def _artist() -> Artist:

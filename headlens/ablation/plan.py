@@ -1,4 +1,4 @@
-"""What a sweep is asked to do, and its conditions: which heads are out, and random sets to hold them against."""
+"""What a sweep is asked to do, and its conditions: which heads are out, and the random sets beside them."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from headlens.benchmarks.metrics import Array, Metric, OwnTest
 from headlens.benchmarks.registry import Benchmark, Keyed
 from headlens.errors import RunError
 from headlens.model.heads import STACKS, Head
-from headlens.runs.read import AGAIN, at
-from headlens.runs.result import Examples, Result, TableForm
+from headlens.runs.read import AGAIN, TableForm, at
+from headlens.runs.result import Examples, Result
 from headlens.util.files import ABLATION, AGREEMENT, CONTROLS, GATES, IMPORTANCE
 from headlens.util.statistics import benjamini_hochberg, draws
 
@@ -145,6 +145,27 @@ class Sweep(Result):
             for one in at(self.run, "importance_agreement", default=[])
         ]
         return pd.DataFrame(rows, columns=AGREEMENT)
+
+    @property
+    def benchmark(self) -> str:
+        """The name of what it was measured on."""
+        return str(at(self.run, "benchmark", "name", default="the benchmark"))
+
+    @property
+    def estimated_on(self) -> str:
+        """On which examples importance was estimated, in words."""
+        return str(at(self.run, "importance_estimated_on", default="all examples"))
+
+    @property
+    def can_go(self) -> float:
+        """Of *cumulative*, the share of the heads that can go without a significant loss."""
+        return float(at(self.run, "largest_share_without_significant_loss", default=0.0))
+
+    @property
+    def heads_of_model(self) -> int | None:
+        """How many heads the whole model has; None where the run does not say."""
+        of_model = at(self.run, "model", "heads", default=0)
+        return int(at(self.run, "heads_of_model", default=of_model)) or None
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ import torch
 import transformers
 from tqdm import tqdm
 
-import headlens
 from headlens.ablation.importance import (
     Estimate,
     ImportanceSettings,
@@ -51,6 +50,7 @@ from headlens.model.lens import Lens, fingerprint
 from headlens.runs.read import tagged_heads
 from headlens.runs.record import Clock, record
 from headlens.runs.result import Examples
+from headlens.util import __version__
 from headlens.util.files import GATES, file_sha256, locked
 from headlens.util.statistics import RESAMPLES, draws
 
@@ -647,7 +647,7 @@ def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Swe
         "dtype": str(lens.model.dtype),
         "device": (plan.engine or Here()).device(lens),
         "weights": fingerprint(lens.model, read_by_nobody),
-        "headlens": headlens.__version__,
+        "headlens": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }

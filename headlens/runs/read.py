@@ -16,7 +16,6 @@ import pandas as pd
 from headlens.errors import RunError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens
-from headlens.runs.result import TableForm
 from headlens.util.files import (
     from_home,
     is_directory,
@@ -367,6 +366,34 @@ def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.Da
         raise RunError(f"{file} has no column {error.args[0]}.", AGAIN) from error
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """The form of one table of a result.
+
+    Args:
+        name: of the attribute that holds it, such as "scores"; its file is ``scores.csv``.
+        columns: in the order of the file.
+        text: those that hold text, empty where there is none; all others hold numbers, or are in `flags`.
+        flags: those that hold True or False, or nothing.
+        optional: whether a run without rows of it leaves no file.
+        kind: of table: `pandas.DataFrame`, or a subclass.
+        stem: the name of its file without the ending, where it is not that of the attribute.
+    """
+
+    name: str
+    columns: Sequence[str]
+    text: Sequence[str]
+    flags: Sequence[str] = ()
+    optional: bool = False
+    kind: type[pd.DataFrame] = pd.DataFrame
+    stem: str = ""
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.stem or self.name}.csv"
 
 
 def read_form(place: Path, form: TableForm) -> pd.DataFrame:

@@ -17,9 +17,9 @@ from typing import Any
 import click
 import numpy as np
 
-import headlens
 from headlens.errors import RunError
 from headlens.model.lens import Lens
+from headlens.util import __version__
 from headlens.util.files import FOLDERS, inner_folder, load_json, locked, with_checksums, write_text
 
 
@@ -96,7 +96,7 @@ def record(
     """
     anatomy, source = lens.anatomy, lens.source
     return {
-        "headlens": headlens.__version__,
+        "headlens": __version__,
         "command": command,
         "arguments": command_line(),
         "model": {
@@ -139,7 +139,7 @@ def record_without_model(command: str, facts: Mapping[str, Any]) -> dict[str, An
         Plain data.
     """
     return {
-        "headlens": headlens.__version__,
+        "headlens": __version__,
         "command": command,
         "arguments": command_line(),
         **_plain(facts),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
+from headlens.errors import InputError
+from headlens.runs import record
+from headlens.runs.read import File, TableForm, read_form, read_run
 from headlens.util.drawing import artist
+from headlens.util.files import csv_text, is_there, remove, write_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,34 +24,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = "examples.json"
 _SUMS = ("tables", "sha256")  # checksums in run.json, which only the file has
-
-
-@dataclass(frozen=True, slots=True)
-class TableForm:
-    """The form of one table of a result.
-
-    Args:
-        name: of the attribute that holds it, such as "scores"; its file is ``scores.csv``.
-        columns: in the order of the file.
-        text: those that hold text, empty where there is none; all others hold numbers, or are in `flags`.
-        flags: those that hold True or False, or nothing.
-        optional: whether a run without rows of it leaves no file.
-        kind: of table: `pandas.DataFrame`, or a subclass.
-        stem: the name of its file without the ending, where it is not that of the attribute.
-    """
-
-    name: str
-    columns: Sequence[str]
-    text: Sequence[str]
-    flags: Sequence[str] = ()
-    optional: bool = False
-    kind: type[pd.DataFrame] = pd.DataFrame
-    stem: str = ""
-
-    @property
-    def file(self) -> str:
-        """The name of its file."""
-        return f"{self.stem or self.name}.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +84,13 @@ class Result:
         Raises:
             RunError: it cannot be written, or holds what another command wrote.
         """
-        from headlens.runs.record import prepare
-
-        with prepare(Path(out), self.command) as place:
+        with record.prepare(Path(out), self.command) as place:
             self.write(place)
             self.show(place)
         return Path(out)
 
     def write(self, out: Path) -> None:
         """Write tables, figures and the record into a directory that `prepare` made ready."""
-        from headlens.runs import record
-        from headlens.util.files import remove, write_csv
-
         tables = self.tables
         for form in self.forms:
             if form.file in tables:
@@ -166,8 +137,6 @@ class Result:
         Raises:
             InputError: there is no such figure.
         """
-        from headlens.errors import InputError
-
         names = []
         for found, figure in artist().figures(self):
             if name in (None, found):
@@ -191,8 +160,6 @@ class Result:
 
     def _written(self) -> tuple[str, dict[str, str]]:
         """The record and the tables as files say them."""
-        from headlens.util.files import csv_text
-
         tables = self.tables
         texts = {
             form.file: csv_text(tables[form.file], form.columns) for form in self.forms if form.file in tables
@@ -202,11 +169,8 @@ class Result:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a run directory of this command; see `headlens.open`."""
-        from headlens.runs.read import File, read_form, read_run
-        from headlens.util.files import is_there
-
-        record = read_run(path, [cls.command])
-        run = {name: told for name, told in record.items() if name not in _SUMS}
+        told = read_run(path, [cls.command])
+        run = {name: value for name, value in told.items() if name not in _SUMS}
         tables = {form.name: read_form(path, form) for form in cls.forms}
         examples = (
             Examples(text=File.read(path / EXAMPLES).content.decode()) if is_there(path / EXAMPLES) else None

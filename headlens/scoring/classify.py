@@ -16,9 +16,9 @@ from headlens.corpus.read import corpus_facts, read_corpus
 from headlens.errors import CorpusError, InputError, RunError
 from headlens.model.heads import STACKS, number_ranges
 from headlens.model.lens import Lens
-from headlens.runs.read import AGAIN
+from headlens.runs.read import AGAIN, TableForm
 from headlens.runs.record import Clock, record
-from headlens.runs.result import Examples, Result, TableForm
+from headlens.runs.result import Examples, Result
 from headlens.scoring.base import Context, Scorer, Tally
 from headlens.scoring.evidence import Settings, margins_in_force, score_table, tag_table
 from headlens.scoring.passes import RunOptions, run_passes

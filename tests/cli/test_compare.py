@@ -108,8 +108,8 @@ def test_errors_are_one_line(runs, tmp_path):
     done = run_compare(runs[0], tmp_path / "nowhere")
     assert done.exit_code == 1
     assert done.stderr == (
-        f"Error: There is no run directory {tmp_path / 'nowhere'}. "
-        f"Type: headlens classify MODEL --out {tmp_path / 'nowhere'}\n"
+        "Error: Expected the directory of a finished run of headlens classify; there is no directory "
+        f"{tmp_path / 'nowhere'}. Give what you gave a headlens classify as --out.\n"
     )
     assert run_compare(runs[0]).exit_code == 2
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from headlens.ablation.conditions import Condition
+from headlens.ablation.plan import Condition
 from headlens.report.ablation_figures import control_changes, figures
 from headlens.report.ablation_heads import BETTER, UNSURE, WORSE
 from support.pictures import assert_readable, said, ticks

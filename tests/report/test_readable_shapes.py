@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.ablation.conditions import Condition
 from headlens.ablation.importance import agreement, ranked
+from headlens.ablation.plan import Condition
 from headlens.report.ablation_figures import figures
 from headlens.report.canvas import ONE_COLUMN, TWO_COLUMNS
 from headlens.report.heatmaps import compose, side_within

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from headlens.ablation.conditions import Condition
+from headlens.ablation.plan import Condition
 from headlens.report import canvas as fonts
 from headlens.report import canvas as scripts
 from headlens.report.ablation_figures import figures

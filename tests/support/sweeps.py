@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from headlens.ablation.conditions import Condition
 from headlens.ablation.importance import agreement, from_each, ranked
+from headlens.ablation.plan import Condition
 from headlens.ablation.result import PairedComparison, Sweep, against_controls, no_importance, tabulate
 from headlens.benchmarks.metrics import Ratio
 from headlens.model.heads import Head

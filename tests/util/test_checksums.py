@@ -181,9 +181,7 @@ def test_tables_of_two_runs_are_not_taken_for_one(run, tmp_path):
     (run / "tags.csv").write_bytes((other / "tags.csv").read_bytes())
     with pytest.raises(RunError) as refused:
         Classification.read(run)
-    assert str(refused.value) == (
-        f"{run / 'tags.csv'} cannot be read: {CHANGED}. Make the run again."
-    )
+    assert str(refused.value) == (f"{run / 'tags.csv'} cannot be read: {CHANGED}. Make the run again.")
 
 
 def test_without_checksums_any_table_is_taken(tmp_path):

@@ -11,9 +11,9 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure as DrawnFigure
 
-import headlens
+from headlens.ablation.result import Sweep
 from headlens.errors import RunError
-from headlens.report import tag_figures
+from headlens.report import ablation_figures, tag_figures
 from headlens.report import viewer as bundle
 from headlens.report.canvas import style_of
 from headlens.report.page import ablate, classify, compare, experiment, similar
@@ -24,6 +24,7 @@ from headlens.runs.read import AGAIN, File, read_json, read_run
 from headlens.runs.result import EXAMPLES, Result
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import Comparison
+from headlens.util import __version__
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
 
@@ -47,11 +48,12 @@ KINDS: Mapping[str, Kind] = {
     kind.result.command: kind
     for kind in (
         Kind(Classification, lambda it: tag_figures.draw_all(it.scores, it.tags, it.model), classify.section),
+        Kind(Sweep, ablation_figures.figures, ablate.section),
         Kind(Comparison, tag_figures.draw_changes, compare.section),
     )
 }
 """The kinds of results, by the commands that they are of."""
-_OTHERS = {"ablate": ablate.section, "run": experiment.section, "similar": similar.section}
+_OTHERS = {"run": experiment.section, "similar": similar.section}
 
 SHOWN = 15  # rows of a table that are shown at first
 
@@ -131,7 +133,7 @@ def report_page(runs: Sequence[Path]) -> str:
         shown=SHOWN,
         terms=terms,
         data=Markup(as_json(_told(read, tags, terms))),
-        version=headlens.__version__,
+        version=__version__,
         style=Markup(bundle.style("report.css", "viewer.css")),
         script=Markup(script),
         script_hash=script_hash(script),
@@ -155,7 +157,7 @@ def open_run(path: str | Path) -> Result:
 
 
 def _read(path: Path, place: RunPlace) -> Run:
-    record = read_run(path, ["classify", "ablate", "compare", "run", "similar"])
+    record = read_run(path, [*KINDS, *_OTHERS])
     if record["command"] in _OTHERS:
         section = _OTHERS[record["command"]](path, record, place)
     else:
