@@ -341,7 +341,8 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path):
          "them and measured on the other, which takes 20 or more. Give a longer file, or choose another "
          "sweep."),
         ({"permutations": 0}, "Expected 1 or more permutations, found 0. Write permutations=1 or more."),
-        ({"normalise": "all"}, "There is no way 'all' to normalise importance. Choose one of: layer; or none."),
+        ({"normalise": "all"}, "There is no way 'all' to normalise importance. Choose one of: layer; or "
+         "none."),
     ):  # fmt: skip
         with pytest.raises(InputError) as caught:
             sweep(lens, spec, **options)
