@@ -114,8 +114,8 @@ def record(
             "tokenizer": type(lens.tokenizer).__name__ if lens.tokenizer else None,
             "remote_code": bool(source and source.options.get("trust_remote_code")),
         },
-        "options": _plain(options),
-        **_plain(facts),
+        "options": plain(options),
+        **plain(facts),
         "versions": _versions(),
         "wall_seconds": clock.seconds,
         "peak_memory_mb": _peak_megabytes(),
@@ -142,7 +142,7 @@ def record_without_model(command: str, facts: Mapping[str, Any]) -> dict[str, An
         "headlens": __version__,
         "command": command,
         "arguments": command_line(),
-        **_plain(facts),
+        **plain(facts),
         "versions": _versions(),
     }
 
@@ -187,17 +187,18 @@ def _peak_megabytes() -> float | None:
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Make of any value one that JSON has."""
     if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
+        return plain(asdict(value))
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(map(str, value))
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no such number
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -68,7 +68,7 @@ class Result:
 
     def noting(self, **facts: Any) -> Self:
         """The same result with more in its record: ``found.noting(checks=checks)``."""
-        return replace(self, run={**self.run, **facts})  # type: ignore[type-var,unused-ignore]
+        return replace(self, run={**self.run, **record.plain(facts)})  # type: ignore[type-var,unused-ignore]
 
     def save(self, out: str | Path) -> Path:
         """Write a run directory: tables, figures, examples, ``report.html`` and ``run.json``.

@@ -365,3 +365,33 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path):
     write_csv(pd.DataFrame(heads, columns=TAGS), tmp_path / "tags.csv")
     with pytest.raises(RunError, match="No head has a tag in "):
         sweep(lens, spec, "tags", tagged_by=tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.* does not say which model it is about", "ignore:None of the")
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("each", {"order": ("gates", "gradient", "random"), "screen": 3}),
+        ("cumulative", {"draws": 3, "step": 0.5}),
+        ("only", {}),
+        ("tags", {"draws": 3}),
+        ("set", {"heads": "0.*"}),
+    ],
+)
+def test_an_opened_sweep_is_the_one_that_was_saved(tmp_path, kind, options):
+    lens = headlens.load(build("bert"), toy_tokenizer())
+    rows = [(head.stack, head.layer, head.head, "broad" * (head.head < 2), "") for head in lens.anatomy.heads]
+    write_csv(pd.DataFrame(rows, columns=TAGS), tmp_path / "tagged" / "tags.csv")
+    more = {"tagged_by": tmp_path / "tagged"} if kind == "tags" else {}
+    found = sweep(lens, write_lines(tmp_path / "t.txt", 60), kind, max_length=12, **options, **more)
+    again = headlens.open(found.save(tmp_path / "run"))
+    assert again == found
+    assert (again.kind, again.metrics, again.conditions) == (found.kind, found.metrics, found.conditions)
+    assert again.agreement.equals(found.agreement)
+    assert (again.baseline, again.values) == (None, {})
+    again.save(tmp_path / "copy")
+    for file in (tmp_path / "run").rglob("*.*"):
+        told = (tmp_path / "copy" / file.relative_to(tmp_path / "run")).read_bytes()
+        assert told == file.read_bytes() or file.suffix in (".html", ".svg", ".png")
+    assert list((tmp_path / "copy").rglob("*.svg")) or kind == "set"
+    assert "With all heads: " in again._repr_html_()

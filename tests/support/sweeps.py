@@ -18,6 +18,7 @@ from headlens.ablation.result import (
 from headlens.benchmarks.metrics import Ratio
 from headlens.model.heads import Head
 from headlens.report.ablation_figures import figures
+from headlens.runs.record import plain
 
 LOSS = Ratio("loss", "loss per token (nats)", False, 0)
 ACCURACY = Ratio("accuracy", "accuracy", True, 0)
@@ -102,4 +103,4 @@ def with_methods(**methods):
 
 def agreeing(importance):
     """What a record says of how methods agree."""
-    return {"importance_agreement": agreement(importance).to_dict("records")}
+    return plain({"importance_agreement": agreement(importance).to_dict("records")})
