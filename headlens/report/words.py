@@ -17,7 +17,6 @@ from headlens.report.canvas import style_of
 from headlens.scoring.scorers import SCORERS
 from headlens.util.formatting import apart, counted, per_cent, visible
 
-CONTROL = "control "  # how the conditions of random sets begin
 ENOUGH_DRAWS = round(1 / SIGNIFICANT) - 1  # random sets; with fewer, no p of at most 0.05 can come out
 
 
@@ -45,20 +44,6 @@ def unscored_stacks(scores: pd.DataFrame) -> list[str]:
     """List the stacks of an encoder-decoder of which nothing was read: the decoder's, without targets."""
     read = scores.groupby("stack")["n"].max()
     return [str(stack) for stack in read.index[read == 0]] if len(read) > 1 and read.any() else []
-
-
-def primary_rows(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Take the rows of one metric that are no random sets.
-
-    Args:
-        table: columns as in `headlens.util.files.ABLATION`.
-        metric: a value of the column `metric`.
-
-    Returns:
-        The rows, in order.
-    """
-    random = table["condition"].str.startswith(CONTROL)
-    return table[(table["metric"] == metric) & ~random].reset_index(drop=True)
 
 
 def with_losses(rows: pd.DataFrame, larger_is_better: bool) -> pd.DataFrame:
@@ -105,11 +90,6 @@ def last_without_loss(rows: pd.DataFrame, share: float) -> pd.DataFrame:
     """
     kept: pd.DataFrame = rows[rows["n_removed"] <= round(share * rows["n_removed"].max())]
     return kept.tail(1)
-
-
-def as_bad_or_worse(at_least_as_bad: float, draws: int) -> int:
-    """Count the random sets without which the model is as bad or worse; the set itself is not among them."""
-    return round(at_least_as_bad * (1 + draws)) - 1 if np.isfinite(at_least_as_bad) else 0
 
 
 def beyond_random(controls: pd.DataFrame) -> pd.DataFrame:
@@ -446,6 +426,22 @@ class RunPlace:
     def link(self, head: str) -> Markup:
         """A link that opens a head."""
         return Markup('<a class="head" href="{}">{}</a>').format(self.address(head), visible(head))
+
+    def chip(self, tag: str) -> Markup:
+        """A tag with its colour and letter, as a link to what it means."""
+        return chip(tag)
+
+
+class Screen:
+    """A terminal, where sentences have neither links nor colours."""
+
+    def link(self, head: str) -> str:
+        """A head."""
+        return head
+
+    def chip(self, tag: str) -> str:
+        """A tag."""
+        return tag
 
 
 def number(value: Any, kind: str) -> str:

@@ -188,14 +188,7 @@ def _peak_megabytes() -> float | None:
 
 
 def plain(value: Any) -> Any:
-    """Put a value as JSON has it.
-
-    Args:
-        value: anything that a record says.
-
-    Returns:
-        Dicts, lists, numbers, texts and None; what is none of these as text.
-    """
+    """Make of any value one that JSON has."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):

@@ -11,8 +11,9 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure as DrawnFigure
 
+from headlens.ablation.result import Sweep
 from headlens.errors import RunError
-from headlens.report import tag_figures
+from headlens.report import ablation_figures, tag_figures
 from headlens.report import viewer as bundle
 from headlens.report.canvas import style_of
 from headlens.report.page import ablate, classify, compare, experiment, similar
@@ -47,11 +48,12 @@ KINDS: Mapping[str, Kind] = {
     kind.result.command: kind
     for kind in (
         Kind(Classification, lambda it: tag_figures.draw_all(it.scores, it.tags, it.model), classify.section),
+        Kind(Sweep, ablation_figures.figures, ablate.section),
         Kind(Comparison, tag_figures.draw_changes, compare.section),
     )
 }
 """The kinds of results, by the commands that they are of."""
-_OTHERS = {"ablate": ablate.section, "run": experiment.section, "similar": similar.section}
+_OTHERS = {"run": experiment.section, "similar": similar.section}
 
 SHOWN = 15  # rows of a table that are shown at first
 
