@@ -23,6 +23,7 @@ from headlens.util.files import (
     load_json,
     load_record,
     open_regular,
+    read_checked,
     read_csv,
 )
 
