@@ -22,10 +22,10 @@ from headlens.benchmarks.predict import (
     run_batches,
     tokens_at_once,
 )
-from headlens.corpus.corpus import read_text
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.model.lens import Lens
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 
 WINDOW = 128  # tokens of a window unless --max-length says otherwise
 MASKED_SHARE = 0.15  # of the non-special tokens (Devlin et al. 2019)
@@ -90,10 +90,10 @@ class Language:
             ModelError: the model has no language-model head, or its weights are missing.
         """
         check_head(lens, options)
-        path = from_home(target)
-        texts = [[text] for text in windows(read_text(path), need_tokenizer(lens), _limit(lens, options))]
-        facts = {"path": str(path), "sha256": file_sha256([path]), "example": "window of whole lines"}
-        return cls.of_texts(f"language:{path.name}", texts, lens, options, facts)
+        file = InputFile(from_home(target))
+        texts = [[text] for text in windows(file.text, need_tokenizer(lens), _limit(lens, options))]
+        facts = {"path": str(file), "sha256": file.sha256, "example": "window of whole lines"}
+        return cls.of_texts(f"language:{file.path.name}", texts, lens, options, facts)
 
     @classmethod
     def of_texts(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,10 +22,11 @@ from headlens.benchmarks.predict import (
     run_batches,
     tokens_at_once,
 )
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.model.devices import moved
 from headlens.model.lens import Lens
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 
 FIELDS = ("sentence_good", "sentence_bad")  # of BLiMP (Warstadt et al. 2020)
 
@@ -87,15 +87,15 @@ class Pairs:
             ModelError: the model has no language-model head, or its weights are missing.
         """
         check_head(lens, options, "pairs")
-        path = from_home(target)
-        rows = read_json_lines(path, [FIELDS], options.columns)
-        _check(path, rows)
+        file = InputFile(from_home(target))
+        rows = read_json_lines(file, [FIELDS], options.columns)
+        _check(file, rows)
         causal = predicts_next(lens)
         sentences = encode(lens, rows, causal, longest_input(lens, options.max_length))
         facts = {
             "kind": "pairs",
-            "path": str(path),
-            "sha256": file_sha256([path]),
+            "path": str(file),
+            "sha256": file.sha256,
             "examples": len(rows),
             "example": "pair of sentences",
             "scored_tokens": sum(len(sentence.scored) for sentence in sentences),
@@ -105,7 +105,7 @@ class Pairs:
         if causal:
             facts["context_token"] = context_token(lens)[1]
         mask = None if causal else lens.tokenizer.mask_token_id
-        return cls(f"pairs:{path.name}", sentences, mask, lens.anatomy.stacks, facts, options)
+        return cls(f"pairs:{file.path.name}", sentences, mask, lens.anatomy.stacks, facts, options)
 
     def measure(self, lens: Lens) -> Array:
         """Score both sentences of every pair.
@@ -208,7 +208,7 @@ def _same(sentences: Sequence[ScoredSentence]) -> list[int]:
     return [i for i in range(len(sentences) // 2) if sentences[2 * i] == sentences[2 * i + 1]]
 
 
-def _check(path: Path, rows: Sequence[Row]) -> None:
+def _check(file: InputFile, rows: Sequence[Row]) -> None:
     for row in rows:
         for name, text in zip(FIELDS, row.cells, strict=True):
             if not text.strip():
@@ -220,7 +220,7 @@ def _check(path: Path, rows: Sequence[Row]) -> None:
             )
     if len(rows) < MIN_EXAMPLES:
         raise InputError(
-            f"{path}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
+            f"{file}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
         )
 
 

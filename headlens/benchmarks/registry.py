@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import headlens.data
 from headlens.benchmarks.base import BenchmarkOptions, Lot, longest_input, need_tokenizer
 from headlens.benchmarks.classification import ClassificationBenchmark
 from headlens.benchmarks.harness import Harness
@@ -19,10 +17,10 @@ from headlens.benchmarks.probe import Probe
 from headlens.benchmarks.similarity import SimilarityBenchmark
 from headlens.benchmarks.translation import Translation
 from headlens.corpus.conllu import read_conllu
+from headlens.corpus.corpus import SAMPLE
 from headlens.errors import InputError
 from headlens.model.lens import Lens
 
-SAMPLE = Path(headlens.data.__file__).parent / "sample"
 IN_PACKAGE = "headlens/data/sample"  # how a record names the sample, wherever headlens is installed
 
 

@@ -15,9 +15,10 @@ from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longes
 from headlens.benchmarks.files import Row, read_rows
 from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.predict import embed, embed_batch, run_batches
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.model.lens import Lens
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 from headlens.util.formatting import decimal
 
 COLUMNS = ("text_a", "text_b", "score")
@@ -71,16 +72,16 @@ class SimilarityBenchmark:
         Raises:
             InputError: the file is unfit; the message names file and line.
         """
-        path = from_home(target)
-        rows = read_rows(path, COLUMNS, options.columns)
+        file = InputFile(from_home(target))
+        rows = read_rows(file, COLUMNS, options.columns)
         if len(rows) < MIN_EXAMPLES:
             raise InputError(
-                f"{path}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
+                f"{file}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
             )
         gold = np.array([_score(row) for row in rows])
         if np.ptp(gold) == 0:
             raise InputError(
-                f"{path}: expected scores that differ, but all are {gold[0]:g}.", "Check the score column."
+                f"{file}: expected scores that differ, but all are {gold[0]:g}.", "Check the score column."
             )
         texts = _texts(rows)
         ids = _encode(lens, texts, longest_input(lens, options.max_length))
@@ -88,8 +89,8 @@ class SimilarityBenchmark:
         pairs = [(number[row.cells[0]], number[row.cells[1]]) for row in rows]
         facts = {
             "kind": "similarity",
-            "path": str(path),
-            "sha256": file_sha256([path]),
+            "path": str(file),
+            "sha256": file.sha256,
             "examples": len(rows),
             "example": "pair of texts",
             "tokens": sum(map(len, ids)),
@@ -97,7 +98,7 @@ class SimilarityBenchmark:
         stacks = lens.anatomy.stacks
         stacks = ("encoder",) if lens.model.config.is_encoder_decoder else stacks
         standard = (gold - gold.mean()) / gold.std()
-        return cls(f"similarity:{path.name}", ids, pairs, gold, standard, stacks, facts, options)
+        return cls(f"similarity:{file.path.name}", ids, pairs, gold, standard, stacks, facts, options)
 
     def measure(self, lens: Lens) -> Array:
         """Embed every distinct text once and compare the pairs.

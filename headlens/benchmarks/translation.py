@@ -21,10 +21,11 @@ from headlens.benchmarks.predict import (
     tokens_at_once,
     writing_numbers,
 )
+from headlens.corpus.corpus import InputFile
 from headlens.corpus.inputs import AsTarget, decoder_ids
 from headlens.errors import InputError, ModelError
 from headlens.model.lens import Lens
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 
 COLUMNS = ("source", "reference")
 STEP = 32  # limits of translations are rounded up to a multiple of it, so that batches can share one
@@ -95,11 +96,11 @@ class Translation:
             ModelError: the model does not write texts from texts, or weights of its head are missing.
         """
         check_writer(lens, options)
-        path = from_home(target)
-        rows = read_rows(path, COLUMNS, options.columns)
+        file = InputFile(from_home(target))
+        rows = read_rows(file, COLUMNS, options.columns)
         if len(rows) < MIN_EXAMPLES:
             raise InputError(
-                f"{path}: expected at least {MIN_EXAMPLES} texts, found {len(rows)}.", "Give a longer file."
+                f"{file}: expected at least {MIN_EXAMPLES} texts, found {len(rows)}.", "Give a longer file."
             )
         longest = longest_input(lens, options.max_length)
         ids = [
@@ -113,15 +114,17 @@ class Translation:
         ngrams = Ngrams([pair.reference for pair in pairs])
         facts = {
             "kind": "translation",
-            "path": str(path),
-            "sha256": file_sha256([path]),
+            "path": str(file),
+            "sha256": file.sha256,
             "examples": len(pairs),
             "example": "text with its translation",
             "reference_tokens": sum(len(pair.labels) for pair in pairs),
             "beams": options.beams,
             "signatures": ngrams.signatures,
         }
-        return cls(f"translation:{path.name}", pairs, ngrams, longest, lens.anatomy.stacks, facts, options)
+        return cls(
+            f"translation:{file.path.name}", pairs, ngrams, longest, lens.anatomy.stacks, facts, options
+        )
 
     def measure(self, lens: Lens) -> Array:
         """Translate every source and count n-grams.

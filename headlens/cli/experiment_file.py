@@ -23,7 +23,7 @@ from headlens.cli.experiment_parts import (
     read_section,
     seen_from,
 )
-from headlens.corpus.corpus import read_text
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 
 if sys.version_info >= (3, 11):
@@ -40,6 +40,7 @@ class Experiment:
 
     Args:
         path: of the file.
+        sha256: of what was read of it.
         title: of the experiment.
         note: what a reader must know: what was run with it, and what was not.
         models: where each model is, by its name in the file; each with each seed is a cell of the grid.
@@ -52,6 +53,7 @@ class Experiment:
     """
 
     path: Path
+    sha256: str
     title: str
     note: str
     models: Mapping[str, str]
@@ -75,7 +77,8 @@ def read_experiment(path: Path) -> Experiment:
     Raises:
         InputError: it cannot be read, a key means nothing, or a value is of the wrong kind.
     """
-    told = _toml(path)
+    file = InputFile(path, "TOML")
+    told = _toml(file)
     for key in told:
         check_key(key, TOP, path.name)
     model, sections = _table(told, "model", path), _sections(told, path)
@@ -87,6 +90,7 @@ def read_experiment(path: Path) -> Experiment:
     runs = [section.name for section in sections]
     return Experiment(
         path,
+        file.sha256,
         _text(told, "title", path.stem, path),
         _text(told, "note", "", path),
         _models(model, path),
@@ -116,15 +120,14 @@ def on_models(experiment: Experiment, models: Sequence[str]) -> Experiment:
     return replace(experiment, models={model: model for model in models}, loading=loading)
 
 
-def _toml(path: Path) -> dict[str, Any]:
-    text = read_text(path, "TOML")
+def _toml(file: InputFile) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(file.text)
     except (
         ValueError,
         RecursionError,
     ) as error:  # of numbers that are too long, lists that are too deep, too
-        raise InputError(f"{path} is no TOML: {error}.", "Strings need quotes, lists brackets.") from error
+        raise InputError(f"{file} is no TOML: {error}.", "Strings need quotes, lists brackets.") from error
 
 
 def _text(told: Mapping[str, Any], key: str, default: str, path: Path) -> str:
