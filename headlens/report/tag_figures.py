@@ -34,7 +34,9 @@ from headlens.report.score_figures import (
     offset_table,
 )
 from headlens.runs.read import tags_by_head
+from headlens.scoring.base import Scorer
 from headlens.scoring.compare import ALL
+from headlens.scoring.scorers import SCORERS
 from headlens.util.formatting import listing, visible
 
 if TYPE_CHECKING:
@@ -49,8 +51,6 @@ __all__ = [
     "save_figures",
     "tag_map_figure",
 ]
-
-OWN_FIGURE = {"positional", "broad"}  # tags with a figure of another kind
 
 
 def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Iterator[tuple[str, InchFigure]]:
@@ -67,7 +67,7 @@ def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Itera
     model = Path(model).name
     yield "tags", tag_map_figure(scores, tags, model)
     for tag in dict.fromkeys(scores["tag"]):
-        if tag not in OWN_FIGURE and not best_heads(scores, tag).empty:
+        if SCORERS.get(tag, Scorer).figure == "best" and not best_heads(scores, tag).empty:
             yield f"best-{tag}", best_heads_figure(scores, tag, model)
     if not offset_table(scores).empty:
         yield "offsets", offset_figure(scores, model)

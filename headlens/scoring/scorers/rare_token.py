@@ -44,6 +44,15 @@ class RareToken(Scorer):
     rare_share: tuple[float, ...] = (1.0,) * TENTHS
     tag: ClassVar[str] = "rare-token"
     rules: ClassVar[Mapping[str, Rule]] = {"rare-token": Rule("effect", 0.10)}
+    colour: ClassVar[str] = "#999933"
+    letter: ClassVar[str] = "R"
+    meaning: ClassVar[str] = (
+        "The head's largest weights fall on the two rarest words of a sentence, 10 points more often than "
+        "chance at matched positions."
+    )
+    axis: ClassVar[str] = "share of queries (0 to 1)"
+    baseline: ClassVar[str] = "chance at the same positions"
+    words: ClassVar[Mapping[str, str]] = {"rare-token": "largest weights on the rarest words"}
 
     @classmethod
     def make(cls, context: Context) -> RareToken:

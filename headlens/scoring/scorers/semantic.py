@@ -69,6 +69,15 @@ class Semantic(Scorer):
     level: ClassVar[Literal["words"]] = "words"
     needs: ClassVar[tuple[str, ...]] = ("parts of speech",)
     n_baselines: ClassVar[int] = BUCKETS  # here: pairs counted by distance
+    colour: ClassVar[str] = "#88CCEE"
+    letter: ClassVar[str] = "M"  # for meaning
+    meaning: ClassVar[str] = (
+        "Content words give related content words more weight than unrelated ones at the same distances, "
+        "and more than shuffled relations would give."
+    )
+    axis: ClassVar[str] = "mean attention weight on related words (0 to 1)"
+    baseline: ClassVar[str] = "unrelated words at the same distances"
+    words: ClassVar[Mapping[str, str]] = {"related": "weight on related words"}
 
     @classmethod
     def make(cls, context: Context) -> Semantic:
