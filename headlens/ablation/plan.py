@@ -332,9 +332,6 @@ def _name(out: Heads) -> str:
 # ---- Everything that the values of a sweep depend on: a run directory made with another key is refused
 
 
-READ_POOLER = ("classification", "harness")  # kinds of benchmark
-
-
 def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, Any]:
     """Put together what a sweep's values depend on.
 
@@ -348,7 +345,7 @@ def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Swe
         Plain data; equal keys, equal values. Where files lie is not part of it, what is in them is.
     """
     poolers = [name for name in lens.missing if "pooler" in name]  # random at every load
-    read_by_nobody = [] if benchmark.facts.get("kind") in READ_POOLER else poolers
+    read_by_nobody = [] if getattr(benchmark, "reads_pooler", False) else poolers
     tags = None if plan.tagged_by is None else tags_sha256(plan.tagged_by)
     return {
         "benchmark": benchmark.name,

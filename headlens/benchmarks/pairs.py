@@ -10,7 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
+from headlens.benchmarks.base import (
+    MIN_EXAMPLES,
+    BenchmarkKind,
+    BenchmarkOptions,
+    Lot,
+    longest_input,
+    need_tokenizer,
+)
 from headlens.benchmarks.files import Row, read_json_lines
 from headlens.benchmarks.metrics import Accuracy, Array, Metric, Ratio
 from headlens.benchmarks.predict import (
@@ -32,7 +39,7 @@ FIELDS = ("sentence_good", "sentence_bad")  # of BLiMP (Warstadt et al. 2020)
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(BenchmarkKind):
     """Minimal pairs of sentences, against a language model's log-probability of each.
 
     Causal: the sum of the log-probabilities of a sentence's tokens, each given those before it. Special
@@ -69,6 +76,9 @@ class Pairs:
         Accuracy(0),
         Ratio("margin", "log-probability margin (nats)", True, 1),
     )
+    kind: ClassVar[str] = "pairs"
+    form: ClassVar[str] = "pairs:FILE.jsonl"
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = (FIELDS,)
 
     @classmethod
     def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Pairs:
@@ -86,14 +96,14 @@ class Pairs:
             InputError: the file is unfit; the message names file and line.
             ModelError: the model has no language-model head, or its weights are missing.
         """
-        check_head(lens, options, "pairs")
+        check_head(lens, options, cls.kind)
         file = InputFile(from_home(target))
         rows = read_json_lines(file, [FIELDS], options.columns)
         _check(file, rows)
         causal = predicts_next(lens)
         sentences = encode(lens, rows, causal, longest_input(lens, options.max_length))
         facts = {
-            "kind": "pairs",
+            "kind": cls.kind,
             "path": str(file),
             "sha256": file.sha256,
             "examples": len(rows),
@@ -105,7 +115,7 @@ class Pairs:
         if causal:
             facts["context_token"] = context_token(lens)[1]
         mask = None if causal else lens.tokenizer.mask_token_id
-        return cls(f"pairs:{file.path.name}", sentences, mask, lens.anatomy.stacks, facts, options)
+        return cls(f"{cls.kind}:{file.path.name}", sentences, mask, lens.anatomy.stacks, facts, options)
 
     def measure(self, lens: Lens) -> Array:
         """Score both sentences of every pair.

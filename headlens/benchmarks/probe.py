@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from headlens.benchmarks.base import BenchmarkOptions, Lot, longest_input
-from headlens.benchmarks.files import Labelled, below_chance, encode, listed, read_labelled
+from headlens.benchmarks.base import BenchmarkKind, BenchmarkOptions, Lot, longest_input
+from headlens.benchmarks.files import CHOICES, Labelled, below_chance, encode, listed, read_labelled
 from headlens.benchmarks.metrics import Accuracy, Array, MacroF1, Metric
 from headlens.benchmarks.predict import embed, embed_batch, run_batches
 from headlens.corpus.corpus import InputFile
@@ -26,7 +26,7 @@ from headlens.util.files import from_home
 
 
 @dataclass(frozen=True, eq=False)
-class Probe:
+class Probe(BenchmarkKind):
     """A linear classifier that was fitted on the whole model's features, applied to those it has now.
 
     Features are the mean of the last hidden states over all tokens, as in `similarity`; of an encoder-
@@ -57,6 +57,9 @@ class Probe:
     shared: Sequence[bool]
     options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[Metric, ...]] = (Accuracy(2), MacroF1(0, 1))
+    kind: ClassVar[str] = "probe"
+    form: ClassVar[str] = "probe:TRAIN,TEST"
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = CHOICES
 
     @classmethod
     def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Probe:
@@ -92,7 +95,7 @@ class Probe:
         linear = fit(features.numpy(), classes)
         right = linear.log_probabilities(features).argmax(dim=1) == torch.tensor(classes)
         facts = {
-            "kind": "probe",
+            "kind": cls.kind,
             "path": f"{train_file},{test_file}",
             "sha256": test_file.sha256,
             "train_sha256": train_file.sha256,
@@ -104,7 +107,7 @@ class Probe:
             "labels": labels,
         }
         encoder = ("encoder",) if lens.model.config.is_encoder_decoder else lens.anatomy.stacks
-        name = f"probe:{train_file.path.name},{test_file.path.name}"
+        name = f"{cls.kind}:{train_file.path.name},{test_file.path.name}"
         known = {example.texts for example in train}
         shared = [example.texts in known for example in test]
         return cls(name, ids, gold, labels, linear, encoder, facts, shared, options)

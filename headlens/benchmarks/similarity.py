@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity
 
-from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
+from headlens.benchmarks.base import (
+    MIN_EXAMPLES,
+    BenchmarkKind,
+    BenchmarkOptions,
+    Lot,
+    longest_input,
+    need_tokenizer,
+)
 from headlens.benchmarks.files import Row, read_rows
 from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.predict import embed, embed_batch, run_batches
@@ -25,7 +32,7 @@ COLUMNS = ("text_a", "text_b", "score")
 
 
 @dataclass(frozen=True, eq=False)
-class SimilarityBenchmark:
+class SimilarityBenchmark(BenchmarkKind):
     """Pairs of texts with a gold score, against the cosine of their embeddings.
 
     A text's embedding is the mean of the model's last hidden states over its tokens, special ones included,
@@ -56,6 +63,9 @@ class SimilarityBenchmark:
         Correlation("spearman", "Spearman correlation with gold", ranked=True),
         Correlation("pearson", "Pearson correlation with gold", ranked=False),
     )
+    kind: ClassVar[str] = "similarity"
+    form: ClassVar[str] = "similarity:FILE.tsv"
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = (COLUMNS,)
 
     @classmethod
     def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> SimilarityBenchmark:
@@ -88,7 +98,7 @@ class SimilarityBenchmark:
         number = {text: index for index, text in enumerate(texts)}
         pairs = [(number[row.cells[0]], number[row.cells[1]]) for row in rows]
         facts = {
-            "kind": "similarity",
+            "kind": cls.kind,
             "path": str(file),
             "sha256": file.sha256,
             "examples": len(rows),
@@ -98,7 +108,7 @@ class SimilarityBenchmark:
         stacks = lens.anatomy.stacks
         stacks = ("encoder",) if lens.model.config.is_encoder_decoder else stacks
         standard = (gold - gold.mean()) / gold.std()
-        return cls(f"similarity:{file.path.name}", ids, pairs, gold, standard, stacks, facts, options)
+        return cls(f"{cls.kind}:{file.path.name}", ids, pairs, gold, standard, stacks, facts, options)
 
     def measure(self, lens: Lens) -> Array:
         """Embed every distinct text once and compare the pairs.

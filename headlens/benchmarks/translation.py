@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
+from headlens.benchmarks.base import (
+    MIN_EXAMPLES,
+    BenchmarkKind,
+    BenchmarkOptions,
+    Lot,
+    longest_input,
+    need_tokenizer,
+)
 from headlens.benchmarks.files import read_rows
 from headlens.benchmarks.metrics import BLEU, CHRF, Array, CorpusScore, Ngrams
 from headlens.benchmarks.predict import (
@@ -49,7 +56,7 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Translation:
+class Translation(BenchmarkKind):
     """Translations by an encoder-decoder model, scored against references with sacrebleu.
 
     The model decodes greedily, or with --beams; never at random. What else the checkpoint's generation
@@ -78,6 +85,10 @@ class Translation:
     facts: Mapping[str, Any]
     options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[CorpusScore, ...]] = (BLEU, CHRF)
+    kind: ClassVar[str] = "translation"
+    form: ClassVar[str] = "translation:FILE.tsv"
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = (COLUMNS,)
+    needs: ClassVar[str] = "translation"
 
     @classmethod
     def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Translation:
@@ -113,7 +124,7 @@ class Translation:
         ]
         ngrams = Ngrams([pair.reference for pair in pairs])
         facts = {
-            "kind": "translation",
+            "kind": cls.kind,
             "path": str(file),
             "sha256": file.sha256,
             "examples": len(pairs),
@@ -123,7 +134,7 @@ class Translation:
             "signatures": ngrams.signatures,
         }
         return cls(
-            f"translation:{file.path.name}", pairs, ngrams, longest, lens.anatomy.stacks, facts, options
+            f"{cls.kind}:{file.path.name}", pairs, ngrams, longest, lens.anatomy.stacks, facts, options
         )
 
     def measure(self, lens: Lens) -> Array:
