@@ -19,6 +19,9 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headlens.util import __version__ as __version__
+from headlens.util.drawing import Artist, draw_with
+
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the hub's client is imported
 
 if TYPE_CHECKING:
@@ -35,13 +38,21 @@ if TYPE_CHECKING:
     from headlens.model.heads import Head as Head
     from headlens.model.heads import Site as Site
     from headlens.prune.prune import prune as prune
+    from headlens.report.artist import open as open
     from headlens.scoring.classify import Classification as Classification
     from headlens.scoring.classify import classify as classify
     from headlens.similar.similar import Similarity as Similarity
     from headlens.similar.similar import similar as similar
     from headlens.view.maps import AttentionMaps as AttentionMaps
 
-__version__ = "0.1.0"
+
+def _artist() -> Artist:
+    from headlens.report import artist
+
+    return artist
+
+
+draw_with(_artist)
 
 _HOMES = {
     "AttentionMaps": "headlens.view.maps",
@@ -59,6 +70,7 @@ _HOMES = {
     "classify": "headlens.scoring.classify",
     "contributions": "headlens.contributions.contributions",
     "load": "headlens.lens",
+    "open": "headlens.report.artist",
     "prune": "headlens.prune.prune",
     "similar": "headlens.similar.similar",
     "sweep": "headlens.ablation.sweep",

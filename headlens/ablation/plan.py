@@ -15,7 +15,6 @@ import torch
 import transformers
 from tqdm import tqdm
 
-import headlens
 from headlens.ablation.conditions import DRAWS, Choice, check_sweep, each
 from headlens.ablation.importance import (
     METHODS,
@@ -35,6 +34,7 @@ from headlens.model.heads import Head
 from headlens.model.lens import Lens, fingerprint
 from headlens.model.replacements import check_mode
 from headlens.runs.read import tags_sha256
+from headlens.util import __version__
 
 ORDERS = ("each", *METHODS)
 
@@ -369,7 +369,7 @@ def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Swe
         "dtype": str(lens.model.dtype),
         "device": (plan.engine or Here()).device(lens),
         "weights": fingerprint(lens.model, read_by_nobody),
-        "headlens": headlens.__version__,
+        "headlens": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }

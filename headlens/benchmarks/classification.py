@@ -1,4 +1,4 @@
-"""ClassificationBenchmark with the head that a checkpoint was trained with."""
+"""Classification with the head that a checkpoint was trained with."""
 
 from __future__ import annotations
 

@@ -168,10 +168,7 @@ def command(
     needed to do it again).
     """
     from headlens.corpus.read import read_corpus
-    from headlens.report import viewer as examples
-    from headlens.report.page.write import write_report
     from headlens.runs import record as runs
-    from headlens.runs.read import Marks, tags_by_head
     from headlens.scoring.classify import RunOptions, Settings, Sources, classify
 
     clock = runs.Clock.start()
@@ -200,34 +197,18 @@ def command(
             reading=replace(reading, engine=engine),
             sources=Sources(relations, frequencies, targets),
         )
-    save(out, found, runs.record("classify", lens, said(), {**found.facts, "checks": checks}, clock))
-    if not corpora and found.facts["inputs"].keys() != {"repeats"}:
+    found = found.noting(options=said(), checks=checks, wall_seconds=clock.seconds)
+    found.write(out)
+    if not corpora and found.run["inputs"].keys() != {"repeats"}:
         say("No --corpus was given: these are results for the small English sample of headlens.", err=True)
     if corpus.parser:
         say(f"Trees are silver: a parse by {corpus.parser}, not checked by people.", err=True)
     say(summary(lens, found))  # before the report: what was found is said whatever becomes of the page
-    examples.save_examples(
-        out, examples.attempt(examples.of_corpus, lens, corpus), Marks(tags_by_head(found.tags))
-    )
-    write_report([out], out / "report.html")
+    found.show(out)
     say(
         f"\nWrote {out / 'report.html'}, {out / 'tags.csv'}, {out / 'scores.csv'}, {out / 'run.json'} and "
         f"{out / 'figures'}."
     )
-
-
-def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
-    """Write the tables, the figures and the record of a run."""
-    from headlens.report import viewer as examples
-    from headlens.report.tag_figures import save_figures
-    from headlens.runs import record as runs
-    from headlens.util import files as tables
-
-    tables.write_csv(found.scores, out / "scores.csv", tables.SCORES)
-    tables.write_csv(found.tags, out / "tags.csv", tables.TAGS)
-    save_figures(found.scores, found.tags, out, run["model"]["name"])
-    examples.forget(out)
-    runs.save(out, run, ("scores.csv", "tags.csv"))
 
 
 def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
@@ -249,7 +230,7 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
         )
         none = "-" if was_tested(scores, tag) else "too little to test"
         lines.append(f"{tag:<16}{len(best):>6}   {examples or none}")
-    corpus, read = found.facts["corpus"], found.facts["inputs"]
+    corpus, read = found.run["corpus"], found.run["inputs"]
     where = f"{corpus['sentences']:,} sentences ({corpus['words']:,} words)"
     if read.keys() == {"repeats"}:
         where = f"{read['repeats']['read']} inputs of repeated random tokens"
@@ -257,7 +238,7 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     if "documents" in read:
         whole = ", ".join(tag for tag in dict.fromkeys(scores["tag"]) if SCORERS[tag].anywhere)
         lines.append(f"Scored on whole documents ({counted(read['documents']['read'], 'input')}): {whole}.")
-    if found.facts["lens"] == "norms":
+    if found.run["lens"] == "norms":
         lines.append("Scores are shares of norms, weight times what the key hands over, not of weights.")
     lines += [f"The {stack} stack was not scored: give --targets." for stack in unscored_stacks(scores)]
     return "\n".join(lines)

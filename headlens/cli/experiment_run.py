@@ -15,12 +15,12 @@ from typing import Any
 import click
 import pandas as pd
 
-import headlens
 from headlens.cli.experiment_file import Experiment
 from headlens.cli.experiment_parts import Section, as_seen, command_of, options_of, seen_from, words
 from headlens.corpus.hub import is_hub, parse
 from headlens.report.page.experiment import COLUMNS
 from headlens.runs import record as runs
+from headlens.util import __version__
 from headlens.util.files import (
     file_sha256,
     is_directory,
@@ -141,7 +141,7 @@ def _is_there(step: Step) -> bool:
 
 def _digest(step: Step, out: Path) -> str:
     """What a step depends on besides its command line: headlens, and the files that it names."""
-    digest = hashlib.sha256(headlens.__version__.encode())
+    digest = hashlib.sha256(__version__.encode())
     for path in _named(step):
         if path != step.out:
             for file in sorted(path.rglob("*")) if is_directory(path) else [path]:

@@ -52,10 +52,10 @@ class ModelOptions:
 
     def load(self, model: str) -> Lens:
         """Load the model as these options say."""
-        import headlens
+        from headlens.lens import load
 
         hush()
-        return headlens.load(
+        return load(
             model,
             device=self.device,
             device_map=self.device_map,

@@ -19,7 +19,6 @@ import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
-import headlens
 from headlens.benchmarks.registry import Benchmark, Showable
 from headlens.corpus.batches import Axis, reading_of, word_groups
 from headlens.corpus.corpus import Corpus
@@ -32,6 +31,7 @@ from headlens.model.lens import Lens
 from headlens.report.canvas import in_order, style_of
 from headlens.report.heatmaps import COLOURS
 from headlens.runs.read import Marks
+from headlens.util import __version__
 from headlens.util.files import remove, write_bytes, write_csv, write_text
 from headlens.util.formatting import visible
 from headlens.view.maps import AttentionMaps, maps_of
@@ -55,7 +55,7 @@ def viewer_page(data: Mapping[str, Any]) -> str:
     return template("viewer.html.j2").render(
         title=f"{data['model']}: attention of {_counted(data)}",
         text=texts[0] if len(texts) == 1 else f"{len(texts)} texts",
-        version=headlens.__version__,
+        version=__version__,
         style=style("page.css", "viewer.css"),
         maps=as_json(data),
         script=own,

@@ -7,18 +7,17 @@ import shlex
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from headlens.errors import RunError
-from headlens.model.heads import STACKS, Head, number_ranges
+from headlens.model.heads import Head
 from headlens.model.lens import Lens
 from headlens.util.files import (
     CHANGED,
-    SCORES,
     TAGS,
     file_sha256,
     from_home,
@@ -30,125 +29,6 @@ from headlens.util.files import (
     read_checked,
     read_csv,
 )
-
-FILES = ("scores.csv", "tags.csv", "run.json")
-_HEAD = ["stack", "layer", "head"]
-_TEXT = ("stack", "tag", "measure", "tags", "evidence", "tagged")
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a run of ``headlens classify`` found.
-
-    Args:
-        path: its directory, as the user wrote it.
-        scores: columns as in `headlens.util.files.SCORES`.
-        tags: columns as in `headlens.util.files.TAGS`; no tag is an empty text.
-        run: what `run.json` says.
-    """
-
-    path: Path
-    scores: pd.DataFrame = field(repr=False)
-    tags: pd.DataFrame = field(repr=False)
-    run: dict[str, Any] = field(repr=False)
-
-    @property
-    def model(self) -> str:
-        """The model's name, without its folders; empty if the run does not say."""
-        model = self.run.get("model")
-        return Path(str(model.get("name") or "")).name if isinstance(model, dict) else ""
-
-    @property
-    def heads(self) -> list[tuple[str, int, int]]:
-        """Stack, layer and head of every head, in model order."""
-        return list(self.tags[_HEAD].itertuples(index=False, name=None))
-
-    @property
-    def shape(self) -> str:
-        """Which layers and heads the model has, in words."""
-        parts = []
-        for stack in STACKS:
-            mine = self.tags[self.tags["stack"] == stack]
-            if len(mine):
-                layers, heads = (number_ranges(sorted(set(mine[name]))) for name in ("layer", "head"))
-                parts.append(f"{stack} layers {layers} with heads {heads}")
-        return " and ".join(parts)
-
-
-def read_finished(path: str | Path) -> Finished:
-    """Read what a run of ``headlens classify`` left.
-
-    Args:
-        path: its directory.
-
-    Returns:
-        Its tables and its record.
-
-    Raises:
-        RunError: the directory or a file is missing, broken, or of another command.
-    """
-    path = Path(path)
-    if not is_directory(path):
-        raise RunError(f"There is no run directory {path}.", _classify_remedy(path))
-    run = _record(path)
-    if run.get("command") != "classify":
-        raise RunError(
-            f"Expected a run of headlens classify; {path} holds one of headlens {run.get('command', '?')}.",
-            "Give the --out of a headlens classify.",
-        )
-    scores, tags = _table(path, "scores.csv", SCORES), _table(path, "tags.csv", TAGS)
-    for name, frame, key in (("scores.csv", scores, [*_HEAD, "tag", "measure"]), ("tags.csv", tags, _HEAD)):
-        if frame.empty or frame.duplicated(key).any():
-            what = "holds no heads" if frame.empty else "has several rows for the same head"
-            raise RunError(f"{path / name} {what}.", _classify_remedy(path))
-    if not _whole(scores, tags):
-        raise RunError(
-            f"{path / 'scores.csv'} is not whole: it lacks rows of some heads.", _classify_remedy(path)
-        )
-    return Finished(path, scores, tags, run)
-
-
-def _whole(scores: pd.DataFrame, tags: pd.DataFrame) -> bool:
-    """Whether every tag that tags.csv names has rows, and every measure one for each head of its stacks."""
-    named = {tag for cell in tags["tags"] for tag in str(cell).split(";") if tag}
-    per_stack = tags.groupby("stack").size()
-    counts = scores.groupby(["stack", "tag", "measure"]).size()
-    expected = per_stack.reindex(counts.index.get_level_values("stack"))
-    return named <= set(scores["tag"]) and bool((counts.to_numpy() == expected.to_numpy()).all())
-
-
-def _record(path: Path) -> dict[str, Any]:
-    for name in FILES:
-        if not is_there(path / name):
-            raise RunError(
-                f"Expected scores.csv, tags.csv and run.json in {path}; there is no {name}.",
-                _classify_remedy(path),
-            )
-    try:
-        run = load_record(path / "run.json")
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path / 'run.json'} cannot be read: {error}.", _classify_remedy(path)) from error
-    return run if isinstance(run, dict) else {}
-
-
-def _table(path: Path, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    file = path / name
-    try:
-        frame = read_csv(file, columns, [name for name in _TEXT if name in columns])
-    except LookupError as error:
-        raise RunError(f"{file} has no column {error.args[0]}.", _classify_remedy(path)) from error
-    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
-        raise RunError(f"{file} cannot be read: {error}.", _classify_remedy(path)) from error
-    if "tagged" not in columns:
-        return frame
-    if not frame["tagged"].isin(("True", "False")).all():
-        raise RunError(f"{file} has rows whose tagged is neither True nor False.", _classify_remedy(path))
-    return frame.assign(tagged=frame["tagged"] == "True")
-
-
-def _classify_remedy(path: Path) -> str:
-    return f"Type: headlens classify MODEL --out {shlex.quote(str(path))}"
-
 
 # ---- What finished runs say about heads: tags from classify, importance from ablate
 
@@ -198,6 +78,19 @@ def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Mark
             _check(run, importance, heads)
         if same is not None:
             same.check(run)
+    return Marks(tags, importance or None, method)
+
+
+def marks_of(tables: Mapping[str, pd.DataFrame]) -> Marks:
+    """What the tables of a result say about heads: tags, and importance by the first method."""
+    tags = tags_by_head(tables["tags.csv"]) if "tags.csv" in tables else None
+    if "importance.csv" not in tables:
+        return Marks(tags)
+    table = tables["importance.csv"]
+    method = str(table["method"].iloc[0]) if len(table) else ""
+    rows = table[table["method"] == method]
+    values = [rows[name] for name in (*HEAD, "importance")]
+    importance = {Head(str(s), int(x), int(h)): float(v) for s, x, h, v in zip(*values, strict=True)}
     return Marks(tags, importance or None, method)
 
 
@@ -349,7 +242,7 @@ def read_run(path: Path, known: Sequence[str]) -> dict[str, Any]:
     Raises:
         RunError: it is not there, broken, or of another command.
     """
-    wanted = f"a finished run of headlens {', '.join(known[:-1])} or {known[-1]}"
+    wanted = f"a finished run of headlens {_either(known)}"
     if not is_directory(path):
         raise RunError(
             f"Expected the directory of {wanted}; there is no directory {path}.", _run_remedy(known)
@@ -413,6 +306,59 @@ def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.Da
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
 
 
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """The form of one table of a result.
+
+    Args:
+        name: of the attribute that holds it, such as "scores"; its file is ``scores.csv``.
+        columns: in the order of the file.
+        text: those that hold text, empty where there is none; all others hold numbers, or are in `flags`.
+        flags: those that hold True or False, or nothing.
+        optional: whether a run without rows of it leaves no file.
+        kind: of table: `pandas.DataFrame`, or a subclass.
+        stem: the name of its file without the ending, where it is not that of the attribute.
+    """
+
+    name: str
+    columns: Sequence[str]
+    text: Sequence[str]
+    flags: Sequence[str] = ()
+    optional: bool = False
+    kind: type[pd.DataFrame] = pd.DataFrame
+    stem: str = ""
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.stem or self.name}.csv"
+
+
+def read_form(place: Path, form: TableForm) -> pd.DataFrame:
+    """Read one table of a result.
+
+    Args:
+        place: the run directory.
+        form: of the table.
+
+    Returns:
+        The table; one without rows where it is optional and not there.
+
+    Raises:
+        RunError: it is not there, broken, lacks a column, or says neither True nor False where it should.
+    """
+    file = place / form.file
+    if form.optional and not is_there(file):
+        return form.kind(columns=list(form.columns))
+    table = read_table(file, form.columns, (*form.text, *form.flags))
+    for name in form.flags:
+        if not table[name].isin(("True", "False", "")).all():
+            raise RunError(f"{file} has rows whose {name} is neither True nor False.", AGAIN)
+        said = table[name].map({"True": True, "False": False, "": None})
+        table[name] = said.astype(bool if said.notna().all() else "boolean")
+    return form.kind(table)
+
+
 def failed_checks(run: Mapping[str, Any]) -> list[str]:
     """Say which of the checks that were made before a run failed, and what that means.
 
@@ -460,7 +406,11 @@ def at(run: Mapping[str, Any], *path: str, default: Any = None) -> Any:
 
 
 def _run_remedy(known: Sequence[str]) -> str:
-    return f"Give what you gave a headlens {', '.join(known[:-1])} or {known[-1]} as --out."
+    return f"Give what you gave a headlens {_either(known)} as --out."
+
+
+def _either(known: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(known[:-1]), known[-1]]))
 
 
 # ---- The heads of each tag, as a finished run of `classify` found them

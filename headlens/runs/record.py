@@ -17,9 +17,9 @@ from typing import Any
 import click
 import numpy as np
 
-import headlens
 from headlens.errors import RunError
 from headlens.model.lens import Lens
+from headlens.util import __version__
 from headlens.util.files import FOLDERS, inner_folder, load_json, locked, with_checksums, write_text
 
 
@@ -37,7 +37,7 @@ class Clock:
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
-        return time.perf_counter() - self.started
+        return round(time.perf_counter() - self.started, 3)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def record(
     """
     anatomy, source = lens.anatomy, lens.source
     return {
-        "headlens": headlens.__version__,
+        "headlens": __version__,
         "command": command,
         "arguments": command_line(),
         "model": {
@@ -117,7 +117,7 @@ def record(
         "options": _plain(options),
         **_plain(facts),
         "versions": _versions(),
-        "wall_seconds": round(clock.seconds, 3),
+        "wall_seconds": clock.seconds,
         "peak_memory_mb": _peak_megabytes(),
     }
 
@@ -139,7 +139,7 @@ def record_without_model(command: str, facts: Mapping[str, Any]) -> dict[str, An
         Plain data.
     """
     return {
-        "headlens": headlens.__version__,
+        "headlens": __version__,
         "command": command,
         "arguments": command_line(),
         **_plain(facts),

@@ -438,6 +438,11 @@ def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = N
     Raises:
         RunError: the file cannot be written.
     """
+    write_text(csv_text(frame, columns), path)
+
+
+def csv_text(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
+    """A table as `write_csv` writes it."""
     table = pd.DataFrame(frame, columns=None if columns is None else list(columns)).copy()
     # as objects: a string type would refuse a lone surrogate, which is written as its escape
     table.columns = pd.Index([_harmless(name) for name in table.columns], dtype=object)
@@ -445,8 +450,7 @@ def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = N
         if not pd.api.types.is_numeric_dtype(table[name]) and not pd.api.types.is_bool_dtype(table[name]):
             cells = [_harmless(cell) for cell in table[name]]
             table[name] = pd.Series(cells, index=table.index, dtype=object)
-    text = table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
-    write_text(text, path)
+    return table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
 
 
 def read_csv(path: Path, columns: Sequence[str], text: Collection[str]) -> pd.DataFrame:

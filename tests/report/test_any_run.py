@@ -14,7 +14,8 @@ from headlens.cli.experiment_parts import TAKES, read_published
 from headlens.errors import HeadlensError, RunError
 from headlens.model.heads import Head
 from headlens.report.page.write import report_page
-from headlens.runs.read import read_finished, read_marks
+from headlens.runs.read import read_marks
+from headlens.scoring.classify import Classification
 from headlens.scoring.compare import compare
 from headlens.util.files import CONTROLS
 from support import alike, anything, finishedruns
@@ -134,7 +135,7 @@ def test_any_run(runs, tmp_path_factory, drawn):
     file.write_bytes(change(file))
     calls = [lambda: report_page([path]), lambda: read_marks([path], HEADS)]
     if kind == "classify":
-        calls.append(lambda: compare(read_finished(path), read_finished(runs["classify"])))
+        calls.append(lambda: compare(Classification.read(path), Classification.read(runs["classify"])))
     for call in calls:
         found = anything.result_or_refusal(call)
         assert not isinstance(found, HeadlensError) or isinstance(found, RunError)
@@ -145,7 +146,7 @@ def test_a_cell_that_is_no_truth_makes_not_all_of_them_true(runs, tmp_path):
     text = (path / "scores.csv").read_text()
     (path / "scores.csv").write_text(text.replace("False\n", "Flase\n", 1))
     with pytest.raises(RunError, match=r"scores.csv has rows whose tagged is neither True nor False\."):
-        read_finished(path)
+        Classification.read(path)
 
 
 @pytest.mark.parametrize("name", ["run.json", "scores.csv", "tags.csv", "figures/tags.svg", "examples.json"])

@@ -15,7 +15,7 @@ from headlens.report.ablation_figures import figures
 from headlens.report.canvas import ONE_COLUMN, TWO_COLUMNS
 from headlens.report.heatmaps import compose, side_within
 from headlens.report.tag_figures import changes_figure, draw_all
-from headlens.runs.read import read_finished
+from headlens.scoring.classify import Classification
 from headlens.scoring.compare import compare
 from support import madeup, toys
 from support.pictures import assert_readable
@@ -49,7 +49,7 @@ def test_figures_of_classify(layers, heads):
 def test_what_changed_between_two_runs(layers, heads, tmp_path):
     tables = madeup.mixed(layers, heads), madeup.mixed(layers, heads, most=3)
     runs = [
-        read_finished(madeup.write_run(tmp_path / str(n), looked_for(table), table))
+        Classification.read(madeup.write_run(tmp_path / str(n), looked_for(table), table))
         for n, table in enumerate(tables)
     ]
     figure = changes_figure(compare(*runs))

@@ -4,14 +4,17 @@ import base64
 import json
 import re
 import zlib
+from dataclasses import dataclass
 
 import lxml.html
 import pandas as pd
 import pytest
 
 from headlens.report.page import section as parts
-from headlens.report.page.write import KINDS, report_page
+from headlens.report.page.write import KINDS, Kind, report_page
 from headlens.report.words import COLUMNS, tag_definition
+from headlens.runs.read import TableForm
+from headlens.runs.result import Result
 from headlens.scoring.base import Scorer
 from headlens.scoring.scorers import SCORERS
 from support import finishedruns, madeup
@@ -150,12 +153,19 @@ def test_the_same_page_twice(three):
 
 
 def test_one_line_makes_a_kind(tmp_path, monkeypatch):
-    def section(path, run, place):
-        frame = pd.read_csv(path / "numbers.csv")
-        table = parts.Table("Numbers", [parts.Column("a", "a", "number")], frame, "numbers.csv")
+    @dataclass(frozen=True, eq=False, repr=False)
+    class Own(Result):
+        command = "own"
+        forms = (TableForm("numbers", ["a"], ()),)
+        numbers: pd.DataFrame
+        run: dict
+        examples: None = None
+
+    def section(own, place):
+        table = parts.Table("Numbers", [parts.Column("a", "a", "number")], own.numbers, "numbers.csv")
         return parts.PageSection("Of my own", ["Found."], [table], [], [], files=["numbers.csv"])
 
-    monkeypatch.setitem(KINDS, "own", section)
+    monkeypatch.setitem(KINDS, "own", Kind(Own, lambda own: iter(()), section))
     (tmp_path / "numbers.csv").write_text("a\n1\n")
     (tmp_path / "run.json").write_text('{"command": "own"}')
     page = page_of(tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,8 +22,9 @@ from headlens.report.words import (
     unscored_stacks,
     was_tested,
 )
-from headlens.runs.read import at, failed_checks, read_finished
+from headlens.runs.read import at, failed_checks
 from headlens.scoring.base import Scorer
+from headlens.scoring.classify import Classification
 from headlens.scoring.scorers import SCORERS
 from headlens.util.formatting import counted, listing, visible
 
@@ -47,23 +47,11 @@ _PROOF = [
 ]
 
 
-def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
-    """Read a run and put it into words.
-
-    Args:
-        path: its directory.
-        run: its run.json.
-        place: of the run in the page.
-
-    Returns:
-        The section.
-
-    Raises:
-        RunError: the run is not whole.
-    """
-    found = read_finished(path)
+def section(found: Classification, place: RunPlace) -> PageSection:
+    """Put a classification into words, for its place in the page."""
     scores = found.scores.assign(name=head_names(found.scores))
     tags = found.tags.assign(name=head_names(found.tags))
+    run = found.run
     return PageSection(
         title=f"What the heads of {found.model or 'a model'} look at",
         findings=findings(scores, tags, run, place),

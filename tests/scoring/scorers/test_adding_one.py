@@ -70,7 +70,7 @@ def test_its_margin_is_an_option(found):
     run = found(margins={"last-token": 1.0})
     rows = run.scores[run.scores["tag"] == "last-token"]
     assert (rows["tagged"] == (rows["score"] >= 1)).all()
-    assert run.facts["margins"]["last-token"] == 1.0
+    assert run.run["margins"]["last-token"] == 1.0
 
 
 @pytest.mark.parametrize("causal", [False, True])
