@@ -11,6 +11,7 @@ import click
 from headlens.cli.check import checked
 from headlens.cli.options import (
     Command,
+    ComposedOption,
     EngineOptions,
     ModelOptions,
     engine_options,
@@ -26,15 +27,16 @@ if TYPE_CHECKING:
     from headlens.ablation.plan import SweepPlan
 
 
-SPECS = (
-    "language:FILE.txt",
-    "pairs:FILE.jsonl",
-    "classification:FILE.csv|tsv|jsonl",
-    "probe:TRAIN,TEST",
-    "similarity:FILE.tsv",
-    "translation:FILE.tsv",
-    "harness:TASK",
-)
+def _benchmarks() -> str:
+    from headlens.benchmarks.registry import forms
+
+    return f"{forms()}.  [default: bundled]"
+
+
+def _columns() -> str:
+    from headlens.benchmarks.registry import default_columns
+
+    return f"Columns of the file: names; numbers where it has no header.  [default: {default_columns()}]"
 
 
 @click.command(
@@ -48,7 +50,7 @@ SPECS = (
     "--sweep tags --from runs/minilm --mode mean --out run",
 )
 @click.argument("model")
-@click.option("--benchmark", metavar="SPEC", help=f"{', '.join(SPECS)}.  [default: bundled]")
+@click.option("--benchmark", metavar="SPEC", cls=ComposedOption, help_of=_benchmarks)
 @click.option(
     "--sweep",
     metavar="KIND",
@@ -94,9 +96,7 @@ SPECS = (
     "--permutations", type=click.IntRange(1), default=10, show_default=True, help="Random orders of shapley."
 )
 @click.option("--beams", type=click.IntRange(1), default=1, show_default=True, help="Of translation.")
-@click.option(
-    "--columns", metavar="A,B,C", help="Columns of the file: names; numbers where it has no header."
-)
+@click.option("--columns", metavar="A,B,C", cls=ComposedOption, help_of=_columns)
 @click.option(
     "--prefix-memory",
     type=click.IntRange(0),

@@ -11,6 +11,7 @@ import click
 from headlens.cli.check import checked
 from headlens.cli.options import (
     Command,
+    ComposedOption,
     CorpusPath,
     EngineOptions,
     ModelOptions,
@@ -45,6 +46,15 @@ def _known_margins(_: click.Context, __: click.Parameter, margins: tuple[str, ..
 
     margins_in_force(_margins(margins))
     return margins
+
+
+def _tags(anywhere: bool = False) -> str:
+    """All tags, or those that need no sentences, for help."""
+    from headlens.scoring.scorers import SCORERS
+    from headlens.util.formatting import listing
+
+    tags = [tag for tag, scorer in SCORERS.items() if scorer.anywhere or not anywhere]
+    return listing(tags) if anywhere else ", ".join(tags)
 
 
 def _margins(given: tuple[str, ...]) -> dict[str, float]:
@@ -83,15 +93,19 @@ def _margins(given: tuple[str, ...]) -> dict[str, float]:
 @click.option(
     "--tags",
     callback=_known_tags,
-    help="Which tags to look for, joined by commas.  [default: all the corpus allows]",
+    cls=ComposedOption,
+    help_of=lambda: f"Which tags to look for, joined by commas: {_tags()}.  [default: all the corpus allows]",
 )
 @click.option(
     "--inputs",
     type=click.Choice(["sentences", "documents"]),
     default="sentences",
     show_default=True,
-    help="documents: score positional, delimiter and broad heads on whole documents, as many sentences at "
-    "once as --max-length lets in; other tags read what they always read.",
+    cls=ComposedOption,
+    help_of=lambda: (
+        f"documents: score {_tags(anywhere=True)} heads on whole documents, as many sentences at once as "
+        "--max-length lets in; other tags read what they always read."
+    ),
 )
 @click.option(
     "--lens",

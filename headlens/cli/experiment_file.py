@@ -14,7 +14,7 @@ import click
 from headlens.cli.experiment_published import Published, check_key, read_published
 from headlens.cli.options import Command, EngineOptions, ModelOptions
 from headlens.corpus import hub
-from headlens.corpus.corpus import read_text
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.util.files import is_directory, is_there, write_text
 
@@ -34,6 +34,7 @@ class Experiment:
 
     Args:
         path: of the file.
+        sha256: of what was read of it.
         title: of the experiment.
         note: what a reader must know: what was run with it, and what was not.
         models: where each model is, by its name in the file; each with each seed is a cell of the grid.
@@ -46,6 +47,7 @@ class Experiment:
     """
 
     path: Path
+    sha256: str
     title: str
     note: str
     models: Mapping[str, str]
@@ -70,7 +72,8 @@ def read_experiment(path: Path, commands: click.Group) -> Experiment:
     Raises:
         InputError: it cannot be read, a key means nothing, or a value is of the wrong kind.
     """
-    told, possible = _toml(path), section_commands(commands)
+    file = InputFile(path, "TOML")
+    told, possible = _toml(file), section_commands(commands)
     for key in told:
         check_key(key, [*TOP, *possible], path.name)
     model = _table(told, "model", path)
@@ -90,6 +93,7 @@ def read_experiment(path: Path, commands: click.Group) -> Experiment:
     runs = [section.name for section in sections]
     return Experiment(
         path,
+        file.sha256,
         _text(told, "title", path.stem, path),
         _text(told, "note", "", path),
         _models(model, path),
@@ -119,15 +123,14 @@ def on_models(experiment: Experiment, models: Sequence[str]) -> Experiment:
     return replace(experiment, models={model: model for model in models}, loading=loading)
 
 
-def _toml(path: Path) -> dict[str, Any]:
-    text = read_text(path, "TOML")
+def _toml(file: InputFile) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(file.text)
     except (
         ValueError,
         RecursionError,
     ) as error:  # of numbers that are too long, lists that are too deep, too
-        raise InputError(f"{path} is no TOML: {error}.", "Strings need quotes, lists brackets.") from error
+        raise InputError(f"{file} is no TOML: {error}.", "Strings need quotes, lists brackets.") from error
 
 
 def _text(told: Mapping[str, Any], key: str, default: str, path: Path) -> str:

@@ -88,7 +88,7 @@ def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.D
         "title": experiment.title,
         "note": experiment.note,
         "file": experiment.path.name,
-        "file_sha256": file_sha256([experiment.path]),
+        "file_sha256": experiment.sha256,
         "models": list(experiment.models),
         "seeds": list(experiment.seeds),
         "steps": [{"writes": str(step.out.relative_to(out)), "typed": list(step.typed)} for step in planned],

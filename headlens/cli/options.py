@@ -312,6 +312,23 @@ def text_options(function: F) -> F:
 # ---- The options of commands that read a corpus
 
 
+class ComposedOption(click.Option):
+    """An option whose help is put together when it is asked for, of what takes long to import.
+
+    Args:
+        help_of: makes the help.
+    """
+
+    def __init__(self, *args: Any, help_of: Callable[[], str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.help_of = help_of
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Put the help together."""
+        self.help = self.help_of()
+        return super().get_help_record(ctx)
+
+
 class CorpusPath(click.Path):
     """A file or folder, or a dataset, ``hub:...``, which stays as it is typed."""
 

@@ -22,11 +22,11 @@ from headlens.report.canvas import (
     INSIDE,
     MARGIN,
     POINTS,
-    STYLES,
     TWO_COLUMNS,
     InchFigure,
     TagStyle,
     column,
+    in_order,
     link_points,
     link_rows,
     page,
@@ -89,6 +89,8 @@ def save_figures(distances: pd.DataFrame, clusters: pd.DataFrame, out: Path, mod
 
 
 UNTAGGED = TagStyle("#E4E4E4", "")
+CLUSTERS = ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE", "#882255", "#AA4499", "#999933", "#44AA99")
+"""Colours of clusters: the nine of Paul Tol's scheme "muted", which are those of the tags, too."""
 LINE, SWATCH, SIZE = 0.19, 0.15, 7.5  # inches, inches, points
 NAMED = 4  # clusters whose sizes are named
 
@@ -118,11 +120,11 @@ class Looks:
             Tags where there are any, and only those in the key.
         """
         if not heads["tags"].any():
-            colours = [style.colour for style in STYLES.values()]
-            numbers = [TagStyle(colours[n % len(colours)], str(n)) for n in heads["cluster"].astype(int)]
+            clusters = heads["cluster"].astype(int)
+            numbers = [TagStyle(CLUSTERS[n % len(CLUSTERS)], str(n)) for n in clusters]
             return cls(numbers, False, [])
         tags = [str(cell).partition(";")[0] for cell in heads["tags"]]
-        counts = {tag: tags.count(tag) for tag in dict.fromkeys([*STYLES, *tags]) if tag and tag in tags}
+        counts = {tag: tags.count(tag) for tag in in_order(tags) if tag}
         key = [(style_of(tag), f"{tag}: {_heads(count)}") for tag, count in counts.items()]
         if "" in tags:
             key.append((UNTAGGED, f"no tag: {_heads(tags.count(''))}"))
@@ -492,7 +494,7 @@ def _plane_caption(faithful: float, looks: Looks, named: int, heads: pd.DataFram
     ]
     signs = "" if n_heads > MANY else " and letters" if looks.by_tag else " and numbers"
     parts.append(f"Colours{signs}: the {'strongest tag' if looks.by_tag else 'cluster'}.")
-    if not looks.by_tag and n_clusters > len(STYLES):
+    if not looks.by_tag and n_clusters > len(CLUSTERS):
         parts.append("Colours come again after nine clusters.")
     parts.append("Names: layer.head, both from 0.")
     if named < n_heads:

@@ -27,7 +27,7 @@ from headlens.corpus.words import Encoded, encode_text
 from headlens.errors import HeadlensError, InputError, is_out_of_memory
 from headlens.model.heads import Head, Site, head_name, select
 from headlens.model.lens import Lens
-from headlens.report.canvas import STYLES, style_of
+from headlens.report.canvas import in_order, style_of
 from headlens.report.heatmaps import COLOURS
 from headlens.runs.read import Marks
 from headlens.util import __version__
@@ -149,12 +149,11 @@ def viewer_data(
     heads = sorted({head for _, maps in texts for head in maps.heads}, key=_order(sites))
     rows = [_head_entry(head, head_name(head, sites), marks) for head in heads]
     carried = {tag for row in rows for tag in row["tags"]}
-    known = [*(tag for tag in STYLES if tag in carried), *sorted(carried - set(STYLES))]
     return {
         "model": visible(texts[0][1].model),
         "heads": rows,
         "tagged": marks.tags is not None,
-        "tags": {tag: _style(tag) for tag in known},
+        "tags": {tag: _style(tag) for tag in in_order(carried)},
         "importance": marks.method if marks.importance is not None else "",
         "palette": _coded_palette(),
         "start": checked_start(start or {}, sites),

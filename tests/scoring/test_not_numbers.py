@@ -194,7 +194,7 @@ def test_check_looks_at_logits(value):
 
     lens = lens_of("gpt2")
     notnumbers.logits(lens.model, value)
-    assert numbers(Subject(lens)).passed is False
+    assert numbers.does(Subject(lens)).passed is False
 
 
 def test_no_scorer_edits_what_it_is_shown(corpus, monkeypatch):
