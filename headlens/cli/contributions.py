@@ -83,8 +83,8 @@ def command(
     if text == "-":
         text = sys.stdin.read()
     lens = options.load(model)
-    from headlens.contributions.contributions import contributions
-    from headlens.report.contribution_figures import DEFAULT, summary
+    from headlens.contributions.contributions import DEFAULT, contributions
+    from headlens.report.contribution_figures import summary
 
     found = contributions(
         lens,
@@ -99,5 +99,5 @@ def command(
     with spoken_warnings():
         found.save(out, measure or DEFAULT, per_token)
     say(summary(found))
-    n_tokens = len(next(iter(found.axes.values())))
+    n_tokens = len(next(iter(found.tokens.values())))
     say(f"Wrote {Path(out)}: {len(found.heads)} head{'s' * (len(found.heads) != 1)} over {n_tokens} tokens.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +25,167 @@ from headlens.contributions.measure import (
     token_id,
 )
 from headlens.contributions.stream import BY_TOKEN, Array, joints_of
-from headlens.corpus.batches import Axis, ModelInput, read
+from headlens.corpus.batches import read
 from headlens.errors import InputError
 from headlens.model.finite import holds_none
-from headlens.model.heads import Head, Site, head_name
+from headlens.model.heads import Head, Site, link_name
 from headlens.model.lens import Lens
-from headlens.view.maps import title_of
+from headlens.runs.read import TableForm, at
+from headlens.runs.record import Clock, record
+from headlens.runs.result import Examples, Result
+from headlens.util.drawing import artist
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+MEASURES = (*BY_TOKEN, "logit")
+DEFAULT = "branch_share"
+CONTRIBUTIONS = ["stack", "layer", "head", "position", "token", *MEASURES]
+FILES = (".csv", ".png", ".svg", ".pdf")
+_HEAD = ["stack", "layer", "head"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Contributions(Result):
+    """What the heads of a model write for one input.
+
+    At query position q head i puts out z_i(q) before W_O and writes c_i(q) = z_i(q) W_i^O, its rows of W_O
+    applied. W_O's bias belongs to no head and is a part of its own. The branch b(q), what W_O puts out, is
+    the sum of these parts; that is checked in the same pass. The measures:
+
+    - `output_norm`: |z_i(q)|, from 0 on.
+    - `written_norm`: |c_i(q)|, from 0 on, in the units of the residual stream.
+    - `branch_share`: c_i.b / |b|^2. The shares of all parts add up to 1; one is negative where a head writes
+      against the rest.
+    - `cosine`: cos(c_i, b), -1..1.
+    - `stream_share`: c_i.r / |r|^2, where r = x + b is the residual stream with the branch added and x the
+      stream that it is added to. Where a norm stands between W_O and the addition (Gemma 3), c_i and b pass
+      it as a linear map at its observed scale, and where they are multiplied by a number (Granite), by it.
+      Over all parts it adds up to b.r / |r|^2.
+    - `logit`: the direct effect on one token's logit at one position, see `measure.slopes_of`. It counts what
+      moves the logits of all tokens alike, too; the difference between two tokens does not.
+
+    A share says how much of a vector lies along a head, not how much would be lost without it: what a head
+    writes may be undone, or done by another. Directions that are large in every token (of the first token,
+    often) take much of a stream share.
+
+    Args:
+        table: one row per head: columns as in `CONTRIBUTIONS`. Measures by token are means over all tokens of
+            the input, special ones included, where they are defined; shares still add up. `logit` belongs to
+            its position alone. `position` and `token` are empty. Where all heads of a layer are there, W_O's
+            bias has a row with an empty `head`.
+        per_token: the same with one row per head and token; `logit` only where it is looked at.
+        run: what `run.json` says: the model, the text and its tokens, the token whose logit is looked at, and
+            what was not measured.
+        examples: none.
+    """
+
+    command = "contributions"
+    forms = tuple(
+        TableForm(name, CONTRIBUTIONS, ("stack", "token"), gaps=("head", "position"), stem=stem)
+        for name, stem in (("table", "contributions"), ("per_token", "contributions_by_token"))
+    )
+    table: pd.DataFrame
+    per_token: pd.DataFrame
+    run: Mapping[str, Any]
+    examples: Examples | None = None
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """The heads that are asked for, in model order."""
+        return heads_in(self.table)
+
+    @property
+    def tokens(self) -> Mapping[str, Sequence[str]]:
+        """For each stack of the model the tokens that it reads."""
+        tokens: Mapping[str, Sequence[str]] = at(self.run, "tokens", default={})
+        return tokens
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not measured, and why."""
+        return tuple(map(str, at(self.run, "notes", default=())))
+
+    @property
+    def predicted(self) -> PredictedToken | None:
+        """The token whose logit the effects are on; None where there is none."""
+        told = at(self.run, "predicted")
+        if told is None:
+            return None
+        numbers = {name: at(told, name, default=0) for name in ("id", "position", "probability")}
+        logit = at(told, "logit", default=-math.inf)  # JSON has no infinite numbers
+        return PredictedToken(at(told, "token", default=""), logit=logit, **numbers)
+
+    @property
+    def token(self) -> str | None:
+        """That token, as people read it."""
+        return None if self.predicted is None else self.predicted.token
+
+    @property
+    def position(self) -> int | None:
+        """Where it is predicted."""
+        return None if self.predicted is None else self.predicted.position
+
+    @property
+    def logit(self) -> float:
+        """Its logit; NaN where there is none."""
+        return float("nan") if self.predicted is None else self.predicted.logit
+
+    def name(self, head: Head) -> str:
+        """Write a head as users do: ``4.11``, or ``cross.4.11`` where the model has several stacks."""
+        return link_name(head, len(self.tokens) > 1)
+
+    def heatmap(self, measure: str = DEFAULT, per_token: bool = False, title: str | None = None) -> Figure:
+        """Draw one measure: a map of layers and heads, or of heads and tokens.
+
+        Args:
+            measure: one of `MEASURES`.
+            per_token: rows are heads and columns are tokens.
+            title: instead of one that says what was found.
+
+        Returns:
+            The figure.
+
+        Raises:
+            InputError: there is no such measure, or it has no value here.
+        """
+        if measure not in MEASURES:
+            raise InputError(f"There is no measure {measure!r}.", f"There is {', '.join(MEASURES)}.")
+        if measure == "logit" and per_token:
+            raise InputError(
+                "The effect on a logit belongs to one position, so it cannot be drawn token by token.",
+                "Leave --per-token out, or take another measure.",
+            )
+        if self.table[measure].isna().all():
+            why = " ".join(self.notes) or "Every head writes nothing."
+            raise InputError(f"There is no {measure} to draw. {why}".rstrip(), "Or take another measure.")
+        return artist().map_contributions(self, measure, per_token, title)
+
+    def save(self, out: str | Path, measure: str = DEFAULT, per_token: bool = False) -> Path:
+        """Write a run directory, or a file: ``.csv`` the table, ``.png .svg .pdf`` the heatmap.
+
+        Args:
+            out: the directory, see `headlens.runs.result.Result.save`, or a file with one of these endings.
+            measure: for a picture; a table has all of them.
+            per_token: for a file, see `per_token` and `heatmap`.
+
+        Returns:
+            The same.
+
+        Raises:
+            InputError: the measure has no value here.
+            RunError: it cannot be written.
+        """
+        if Path(out).suffix.lower() not in FILES:
+            return super().save(out)
+        artist().save_contributions(self, Path(out), measure, per_token)
+        return Path(out)
+
+
+def heads_in(table: pd.DataFrame) -> tuple[Head, ...]:
+    """List the heads of the rows, in order; W_O's biases are none."""
+    rows = table[_HEAD].dropna().itertuples(index=False, name=None)
+    return tuple(Head(str(stack), int(layer), int(head)) for stack, layer, head in rows)
 
 
 def contributions(
@@ -67,6 +220,7 @@ def contributions(
         SelectorError: a head does not exist.
         ModelError: what heads write does not add up to what W_O puts out, or a W_O is not known.
     """
+    clock = Clock.start()
     chosen = lens.anatomy.heads if heads is None else lens.anatomy.select(heads)
     reading = read(lens, text, pair, target, max_length)
     taken = inspect.signature(lens.model.forward).parameters
@@ -87,11 +241,19 @@ def contributions(
         )
     effects = _effects(lens, inputs, parts, seen, homeless)
     notes += _remarks(lens, effects, homeless) if seen is not None else []
-    read_as = text + (f" | {pair}" if pair else "") + (f" \u2192 {target}" if target else "")
+    tokens = {stack: list(reading.axes(stack)[0].tokens) for stack in lens.anatomy.stacks}
     values = {site: part.values for site, part in parts.items()}
-    axes = _axes(lens, reading)
+    asked = {"text": text, "pair": pair, "target": target, "heads": heads, "token": token}
+    options = {**asked, "position": position, "max_length": max_length}
+    facts = {
+        "text": text + (f" | {pair}" if pair else "") + (f" \u2192 {target}" if target else ""),
+        "tokens": tokens,
+        "predicted": seen,
+        "notes": notes,
+    }
     return Contributions(
-        title_of(lens), lens.anatomy.sites, axes, values, effects, chosen, seen, tuple(notes), read_as
+        *contribution_tables(values, effects, tokens, chosen, place),
+        record("contributions", lens, options, facts, clock),
     )
 
 
@@ -102,7 +264,7 @@ def _effects(
     seen: PredictedToken | None,
     homeless: Sequence[Site],
 ) -> dict[Site, Array]:
-    effects = {site: np.full(_count(part), np.nan) for site, part in parts.items()}
+    effects = {site: np.full(len(part.values["written_norm"]), np.nan) for site, part in parts.items()}
     if seen is None:
         return effects
     slopes = slopes_of(lens, inputs, seen.position, seen.id)
@@ -113,10 +275,6 @@ def _effects(
             if not np.isfinite(effects[site]).all():
                 raise holds_none(f"The derivative of the logit by what {site} writes")
     return effects
-
-
-def _count(part: Parts) -> int:
-    return len(part.values["written_norm"])
 
 
 def _remarks(lens: Lens, effects: Mapping[Site, Array], homeless: Sequence[Site]) -> list[str]:
@@ -145,195 +303,66 @@ def _places(sites: Sequence[Site]) -> str:
     return shown + (f" and {len(sites) - 3} more" if len(sites) > 3 else "")
 
 
-def _axes(lens: Lens, reading: ModelInput) -> dict[str, Axis]:
-    return {stack: reading.axes(stack)[0] for stack in lens.anatomy.stacks}
+# ---- What was measured as tables
 
 
-# ---- What each head writes for one input: its size, its share of the branch and of the stream, its logit
-
-
-MEASURES = (*BY_TOKEN, "logit")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Contributions:
-    """What the heads of a model write for one input.
-
-    At query position q head i puts out z_i(q) before W_O and writes c_i(q) = z_i(q) W_i^O, its rows of W_O
-    applied. W_O's bias belongs to no head and is a part of its own. The branch b(q), what W_O puts out, is
-    the sum of these parts; that is checked in the same pass. The measures:
-
-    - `output_norm`: |z_i(q)|, from 0 on.
-    - `written_norm`: |c_i(q)|, from 0 on, in the units of the residual stream.
-    - `branch_share`: c_i.b / |b|^2. The shares of all parts add up to 1; one is negative where a head writes
-      against the rest.
-    - `cosine`: cos(c_i, b), -1..1.
-    - `stream_share`: c_i.r / |r|^2, where r = x + b is the residual stream with the branch added and x the
-      stream that it is added to. Where a norm stands between W_O and the addition (Gemma 3), c_i and b pass
-      it as a linear map at its observed scale, and where they are multiplied by a number (Granite), by it.
-      Over all parts it adds up to b.r / |r|^2.
-    - `logit`: the direct effect on one token's logit at one position, see
-      `direct.slopes_of`. It counts what moves the logits of all tokens alike, too; the difference between
-      two tokens does not.
-
-    A share says how much of a vector lies along a head, not how much would be lost without it: what a head
-    writes may be undone, or done by another. Directions that are large in every token (of the first token,
-    often) take much of a stream share.
+def contribution_tables(
+    values: Mapping[Site, Mapping[str, Array]],
+    effects: Mapping[Site, Array],
+    tokens: Mapping[str, Sequence[str]],
+    heads: Sequence[Head],
+    position: int | None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Lay out what heads write.
 
     Args:
-        model: the model's name, for titles.
-        sites: all sites of the model.
-        axes: for each stack its query tokens.
-        values: for each site the measures by token, [part, token]; the heads first, then the bias if there
+        values: for each site the measures by token, [part, token]; the heads first, then W_O's bias if there
             is one.
-        effects: for each site the logit effects [part], NaN where there is none.
-        heads: the heads that are asked for, in model order.
-        predicted: the token whose logit it is; None where there is none.
-        notes: what is not measured, and why.
-        text: what was read.
-    """
-
-    model: str
-    sites: tuple[Site, ...]
-    axes: Mapping[str, Axis]
-    values: Mapping[Site, Mapping[str, Array]]
-    effects: Mapping[Site, Array]
-    heads: tuple[Head, ...]
-    predicted: PredictedToken | None
-    notes: tuple[str, ...]
-    text: str = ""
-
-    @property
-    def token(self) -> str | None:
-        """The token whose logit the effects are on."""
-        return None if self.predicted is None else self.predicted.token
-
-    @property
-    def position(self) -> int | None:
-        """Where that token is predicted."""
-        return None if self.predicted is None else self.predicted.position
-
-    @property
-    def logit(self) -> float:
-        """The logit itself; NaN where there is none."""
-        return float("nan") if self.predicted is None else self.predicted.logit
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """One row per head: columns as in `headlens.contributions.contributions.CONTRIBUTIONS`.
-
-        Measures by token are means over all tokens of the input, special ones included, where they are
-        defined; shares still add up. `logit` belongs to its position alone. `position` and `token` are
-        empty. Where all heads are there, W_O's bias has a row with an empty `head`.
-        """
-        return long_table(self, per_token=False)
-
-    @property
-    def per_token(self) -> pd.DataFrame:
-        """The same with one row per head and token; `logit` only where it is looked at."""
-        return long_table(self, per_token=True)
-
-    def name(self, head: Head) -> str:
-        """Write a head as users do: ``4.11``, or ``cross.4.11`` where the model has several stacks."""
-        return head_name(head, self.sites)
-
-    def heatmap(
-        self, measure: str = "branch_share", per_token: bool = False, title: str | None = None
-    ) -> Figure:
-        """Draw one measure: a map of layers and heads, or of heads and tokens.
-
-        Args:
-            measure: one of `MEASURES`.
-            per_token: rows are heads and columns are tokens.
-            title: instead of one that says what was found.
-
-        Returns:
-            The figure.
-
-        Raises:
-            InputError: there is no such measure, or it has no value here.
-        """
-        from headlens.report.contribution_figures import draw_map, draw_tokens
-
-        check_measure(self, measure, per_token)
-        return draw_tokens(self, measure, title) if per_token else draw_map(self, measure, title)
-
-    def save(self, path: str | Path, measure: str = "branch_share", per_token: bool = False) -> None:
-        """Write a file whose ending says of what kind: ``.csv`` the table, ``.png .svg .pdf`` the heatmap.
-
-        Args:
-            path: the file.
-            measure: for a picture; a table has all of them.
-            per_token: see `per_token` and `heatmap`.
-
-        Raises:
-            InputError: the ending names no format, or the measure has no value here.
-            RunError: the file cannot be written.
-        """
-        from headlens.report.contribution_figures import save
-
-        save(self, path, measure, per_token)
-
-
-def check_measure(found: Contributions, measure: str, per_token: bool) -> None:
-    """Refuse a measure that cannot be drawn.
-
-    Raises:
-        InputError: there is no such measure, or it has no value here.
-    """
-    if measure not in MEASURES:
-        raise InputError(f"There is no measure {measure!r}.", f"There is {', '.join(MEASURES)}.")
-    if measure == "logit" and per_token:
-        raise InputError(
-            "The effect on a logit belongs to one position, so it cannot be drawn token by token.",
-            "Leave --per-token out, or take another measure.",
-        )
-    if found.table[measure].isna().all():
-        why = " ".join(found.notes) or "Every head writes nothing."
-        raise InputError(f"There is no {measure} to draw. {why}".rstrip(), "Or take another measure.")
-
-
-# ---- What heads write as a table
-
-
-CONTRIBUTIONS = ["stack", "layer", "head", "position", "token", *BY_TOKEN, "logit"]
-
-
-def long_table(found: Contributions, per_token: bool) -> pd.DataFrame:
-    """Lay contributions out.
-
-    Args:
-        found: what heads write.
-        per_token: one row per head and token, instead of means over tokens.
+        effects: for each site the effects on the logit [part], NaN where there is none.
+        tokens: of the queries of each stack.
+        heads: those that are asked for.
+        position: where the logit is; None where there is none.
 
     Returns:
-        Columns as in `CONTRIBUTIONS`, in model order. `head` is empty for W_O's bias, `position` and `token`
-        are empty for means.
+        `Contributions.table` and `Contributions.per_token`, in model order.
     """
-    asked = set(found.heads)
-    tables = []
-    for site, values in found.values.items():
+    asked, means, by_token = set(heads), [], []
+    for site, measures in values.items():
         whole = asked.issuperset(site.heads)
-        count = len(values["written_norm"])
-        rows = [n for n in range(count) if (whole if n >= site.n_heads else site.heads[n] in asked)]
-        if rows:
-            tables.append(_per_token(found, site, rows) if per_token else _means(found, site, rows))
-    table = pd.concat(tables, ignore_index=True)
-    table.insert(0, "stack", table.pop("stack"))
-    return table[CONTRIBUTIONS]
+        count = len(measures["written_norm"])
+        parts = [n for n in range(count) if (whole if n >= site.n_heads else site.heads[n] in asked)]
+        if not parts:
+            continue
+        mine, n_tokens = tokens[site.stack], len(tokens[site.stack])
+        mean = {name: _mean(measures[name][parts]) for name in BY_TOKEN}
+        nowhere = [pd.NA] * len(parts), [None] * len(parts)
+        means.append(_rows(site, parts, nowhere, mean, effects[site][parts]))
+        logit = np.full((len(parts), n_tokens), np.nan)
+        if position is not None and not np.isnan(effects[site]).all():
+            logit[:, position] = effects[site][parts]
+        everywhere = list(range(n_tokens)) * len(parts), list(mine) * len(parts)
+        flat = {name: measures[name][parts].reshape(-1) for name in BY_TOKEN}
+        repeated = [part for part in parts for _ in mine]
+        by_token.append(_rows(site, repeated, everywhere, flat, logit.reshape(-1)))
+    return pd.concat(means, ignore_index=True), pd.concat(by_token, ignore_index=True)
 
 
-def _heads(site: Site, rows: list[int]) -> pd.Series:
-    return pd.Series([row if row < site.n_heads else pd.NA for row in rows], dtype="Int64")
-
-
-def _means(found: Contributions, site: Site, rows: list[int]) -> pd.DataFrame:
-    made = pd.DataFrame({"stack": site.stack, "layer": site.layer, "head": _heads(site, rows)})
-    made["position"] = pd.Series([pd.NA] * len(rows), dtype="Int64")
-    made["token"] = pd.Series([None] * len(rows), dtype=object)
-    for name in BY_TOKEN:
-        made[name] = _mean(found.values[site][name][rows])
-    return made.assign(logit=found.effects[site][rows])
+def _rows(
+    site: Site,
+    parts: Sequence[int],
+    places: tuple[Sequence[Any], Sequence[Any]],
+    measures: Mapping[str, Array],
+    logit: Array,
+) -> pd.DataFrame:
+    """The rows of one site: which part, position and token, and what was measured."""
+    numbers = [part if part < site.n_heads else pd.NA for part in parts]
+    columns = {
+        "layer": site.layer,
+        "head": pd.Series(numbers, dtype="Int64"),
+        "position": pd.Series(places[0], dtype="Int64"),
+        "token": pd.Series(places[1], dtype=object),
+    }
+    return pd.DataFrame({"stack": site.stack, **columns, **measures, "logit": logit}, columns=CONTRIBUTIONS)
 
 
 def _mean(values: Array) -> Array:
@@ -341,23 +370,3 @@ def _mean(values: Array) -> Array:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.nanmean(values, axis=1), dtype=np.float64)
-
-
-def _per_token(found: Contributions, site: Site, rows: list[int]) -> pd.DataFrame:
-    tokens = found.axes[site.stack].tokens
-    n_tokens = len(tokens)
-    made = pd.DataFrame(
-        {
-            "stack": site.stack,
-            "layer": site.layer,
-            "head": _heads(site, [row for row in rows for _ in tokens]),
-            "position": pd.Series(list(range(n_tokens)) * len(rows), dtype="Int64"),
-            "token": pd.Series(list(tokens) * len(rows), dtype=object),
-        }
-    )
-    for name in BY_TOKEN:
-        made[name] = found.values[site][name][rows].reshape(-1)
-    logit = np.full((len(rows), n_tokens), np.nan)
-    if found.position is not None and not np.isnan(found.effects[site]).all():
-        logit[:, found.position] = found.effects[site][rows]
-    return made.assign(logit=logit.reshape(-1))

@@ -30,15 +30,12 @@ from headlens.report.canvas import (
     link_points,
     link_rows,
     page,
-    save_drawn,
     style_of,
     text_size,
 )
 from headlens.report.heatmaps import ordinal
 from headlens.similar.measure import LARGEST
 from headlens.similar.similar import faithfulness, has_several, leaves, matrix_of, names_of, sizes_told, tree
-
-__all__ = ["clustermap_figure", "draw_all", "embedding_figure", "save_figures"]
 
 
 def draw_all(
@@ -65,24 +62,6 @@ def draw_all(
             said = f"{model}, {stack}".lstrip(", ") if several else model
             yield f"clustermap{ending}", clustermap_figure(matrix, heads, said, several)
             yield f"embedding{ending}", embedding_figure(matrix, heads, said, several)
-
-
-def save_figures(distances: pd.DataFrame, clusters: pd.DataFrame, out: Path, model: str = "") -> list[Path]:
-    """Write every figure, as PNG and as SVG with its text as text.
-
-    Args:
-        distances: columns as in `headlens.similar.similar.DISTANCES`.
-        clusters: columns as in `headlens.similar.similar.CLUSTERS`.
-        out: the run directory.
-        model: its name or path, for the titles; its folders are left out.
-
-    Returns:
-        The files, ``figures/NAME.png`` and ``figures/NAME.svg`` of each; the same bytes every time.
-
-    Raises:
-        RunError: one cannot be written.
-    """
-    return save_drawn(draw_all(distances, clusters, model), out)
 
 
 # ---- How heads look in the figures of ``headlens similar``: by their strongest tag, else by their cluster

@@ -309,6 +309,15 @@ COLUMNS: Mapping[str, str] = {
     "cka": "Linear CKA of what two heads write: 1 is the same up to a rotation and a scale. It is too high "
     "where tokens are few. Empty: a head writes nothing that varies, or its W_O is no plain layer.",
     "cluster": "By average linkage on the divergence.",
+    "output_norm": "The Euclidean length of a head's output before W_O.",
+    "written_norm": "The Euclidean length of what a head writes: its output times its rows of W_O.",
+    "branch_share": "How much of what a layer's attention writes lies along one head; the shares of a "
+    "layer's heads and of W_O's bias add up to 1, and are negative for a head that writes against the rest.",
+    "cosine": "The cosine of what a head writes and what its layer's attention writes together.",
+    "stream_share": "How much of the residual stream, with the layer's attention added, lies along what one "
+    "head writes.",
+    "logit": "How much what a head writes raises the logit through the residual stream alone, with all other "
+    "branches held fixed and norms at their scale.",
     "nearest": "The head with the smallest divergence; of several the first in the model.",
 }
 """The meaning of each column, by the key that `headlens.report.page.section.Column` names."""

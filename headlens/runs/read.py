@@ -409,8 +409,9 @@ class TableForm:
     Args:
         name: of the attribute that holds it, such as "scores"; its file is ``scores.csv``.
         columns: in the order of the file.
-        text: those that hold text, empty where there is none; all others hold numbers, or are in `flags`.
+        text: those that hold text, empty where there is none; all in none of these lists hold numbers.
         flags: those that hold True or False, or nothing.
+        gaps: those that hold whole numbers, or nothing.
         optional: whether a run without rows of it leaves no file.
         kind: of table: `pandas.DataFrame`, or a subclass.
         stem: the name of its file without the ending, where it is not that of the attribute.
@@ -420,6 +421,7 @@ class TableForm:
     columns: Sequence[str]
     text: Sequence[str]
     flags: Sequence[str] = ()
+    gaps: Sequence[str] = ()
     optional: bool = False
     kind: type[pd.DataFrame] = pd.DataFrame
     stem: str = ""
@@ -441,17 +443,22 @@ def read_form(place: Path, form: TableForm) -> pd.DataFrame:
         The table; one without rows where it is optional and not there.
 
     Raises:
-        RunError: it is not there, broken, lacks a column, or says neither True nor False where it should.
+        RunError: it is not there, broken, lacks a column, or says neither True nor False, or no whole number,
+            where it should.
     """
     file = place / form.file
     if form.optional and not is_there(file):
         return form.kind(columns=list(form.columns))
-    table = read_table(file, form.columns, (*form.text, *form.flags))
+    table = read_table(file, form.columns, (*form.text, *form.flags, *form.gaps))
     for name in form.flags:
         if not table[name].isin(("True", "False", "")).all():
             raise RunError(f"{file} has rows whose {name} is neither True nor False.", AGAIN)
         said = table[name].map({"True": True, "False": False, "": None})
         table[name] = said.astype(bool if said.notna().all() else "boolean")
+    for name in form.gaps:
+        if not table[name].str.fullmatch(r"[0-9]{0,9}").all():
+            raise RunError(f"{file} has rows whose {name} is no whole number.", AGAIN)
+        table[name] = pd.to_numeric(table[name]).astype("Int64")
     return form.kind(table)
 
 
