@@ -83,8 +83,8 @@ def command(
     if text == "-":
         text = sys.stdin.read()
     lens = options.load(model)
-    from headlens.contributions.contributions import DEFAULT, contributions
     from headlens.report.contribution_figures import summary
+    from headlens.residual.contributions import DEFAULT, contributions
 
     found = contributions(
         lens,

@@ -22,7 +22,7 @@ from headlens.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from headlens.similar.similar import Similarity
+    from headlens.similarity.similar import Similarity
 
 
 @click.command(
@@ -87,7 +87,7 @@ def command(
     from headlens.corpus.read import read_corpus
     from headlens.runs import record as runs
     from headlens.scoring.passes import RunOptions
-    from headlens.similar.similar import SimilarOptions, similar
+    from headlens.similarity.similar import SimilarOptions, similar
 
     clock = runs.Clock.start()
     click.get_current_context().with_resource(runs.prepare(out, "similar"))
@@ -115,7 +115,7 @@ def command(
 
 def summary(found: Similarity) -> str:
     """Say in a few lines how the heads cluster, and which are closest."""
-    from headlens.similar.similar import findings
+    from headlens.similarity.similar import findings
 
     lines = list(map(str, findings(found)))
     read, corpus = found.run["inputs"]["sentences"], found.run["corpus"]

@@ -34,8 +34,16 @@ from headlens.report.canvas import (
     text_size,
 )
 from headlens.report.heatmaps import ordinal
-from headlens.similar.measure import LARGEST
-from headlens.similar.similar import faithfulness, has_several, leaves, matrix_of, names_of, sizes_told, tree
+from headlens.similarity.measure import LARGEST
+from headlens.similarity.similar import (
+    faithfulness,
+    has_several,
+    leaves,
+    matrix_of,
+    names_of,
+    sizes_told,
+    tree,
+)
 
 
 def draw_all(
@@ -44,8 +52,8 @@ def draw_all(
     """Draw the figures of every stack that has two heads or more.
 
     Args:
-        distances: columns as in `headlens.similar.similar.DISTANCES`.
-        clusters: columns as in `headlens.similar.similar.CLUSTERS`.
+        distances: columns as in `headlens.similarity.similar.DISTANCES`.
+        clusters: columns as in `headlens.similarity.similar.CLUSTERS`.
         model: its name or path, for the titles; its folders are left out.
 
     Yields:
@@ -93,7 +101,7 @@ class Looks:
         """Choose the looks.
 
         Args:
-            heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+            heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
 
         Returns:
             Tags where there are any, and only those in the key.
@@ -143,7 +151,7 @@ def finding(matrix: NDArray[np.float64], heads: pd.DataFrame, names: Sequence[st
 
     Args:
         matrix: divergences [head, head].
-        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
         names: of the heads.
 
     Returns:
@@ -183,7 +191,7 @@ def clustermap_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 
@@ -330,7 +338,7 @@ def embedding_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 

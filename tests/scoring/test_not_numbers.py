@@ -14,12 +14,12 @@ from headlens.cli import main
 from headlens.corpus.read import read_files
 from headlens.errors import ModelError, NotNumbersError
 from headlens.model.finite import check_numbers
-from headlens.prune.prune import prune
+from headlens.pruning.prune import prune
 from headlens.scoring.classify import classify
 from headlens.scoring.passes import Reader, RunOptions
 from headlens.scoring.scorers import SCORERS
 from headlens.scoring.scorers.delimiter import Delimiter
-from headlens.similar.similar import similar
+from headlens.similarity.similar import similar
 from support import notnumbers
 from support.families import build
 from support.toys import site

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from matplotlib.figure import Figure as DrawnFigure
 
 from headlens.ablation.result import Sweep
-from headlens.contributions.contributions import Contributions
 from headlens.errors import RunError
 from headlens.report import ablation_figures, contribution_figures, similar_figures, tag_figures
 from headlens.report import viewer as bundle
@@ -21,11 +20,12 @@ from headlens.report.page import ablate, classify, compare, contributions, exper
 from headlens.report.page.section import PageSection, inline_svg
 from headlens.report.viewer import as_json, script_hash, template
 from headlens.report.words import COLUMNS, RunPlace, tag_definition, term_id
+from headlens.residual.contributions import Contributions
 from headlens.runs.read import AGAIN, File, read_json, read_run
 from headlens.runs.result import EXAMPLES, Result
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import Comparison
-from headlens.similar.similar import Similarity
+from headlens.similarity.similar import Similarity
 from headlens.util import __version__
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
