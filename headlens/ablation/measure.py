@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from headlens.ablation.conditions import Condition
 from headlens.ablation.gates import show
+from headlens.ablation.plan import Condition
 from headlens.ablation.prefix import NOTHING, Prefix
 from headlens.benchmarks.metrics import Array
 from headlens.benchmarks.registry import Benchmark

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from headlens.cli.options import (
+    Command,
     CorpusPath,
     ModelOptions,
     corpus_options,
     model_options,
     names,
+    out_directory,
     said,
     say,
     say_read,
@@ -20,13 +22,16 @@ from headlens.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from headlens.similar.similar import Similarity
+    from headlens.similarity.similar import Similarity
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
+    reported=True,
     epilog="Examples:  headlens similar minilm --out runs/similar  |  "
     "headlens similar ./my-bert --text a.txt --smoothing 0.001 --clusters 8 --out runs/similar  |  "
-    "headlens similar minilm --tags runs/classify --heads 2.*,3.* --out runs/similar"
+    "headlens similar minilm --tags runs/classify --heads 2.*,3.* --out runs/similar",
 )
 @click.argument("model")
 @click.option(
@@ -59,7 +64,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="A finished headlens classify of this model: its tags are shown beside the clusters.",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@out_directory
 @model_options
 def command(
     model: str,
@@ -82,7 +87,7 @@ def command(
     from headlens.corpus.read import read_corpus
     from headlens.runs import record as runs
     from headlens.scoring.passes import RunOptions
-    from headlens.similar.similar import SimilarOptions, similar
+    from headlens.similarity.similar import SimilarOptions, similar
 
     clock = runs.Clock.start()
     click.get_current_context().with_resource(runs.prepare(out, "similar"))
@@ -110,7 +115,7 @@ def command(
 
 def summary(found: Similarity) -> str:
     """Say in a few lines how the heads cluster, and which are closest."""
-    from headlens.similar.similar import findings
+    from headlens.similarity.similar import findings
 
     lines = list(map(str, findings(found)))
     read, corpus = found.run["inputs"]["sentences"], found.run["corpus"]

@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
-from headlens.contributions.contributions import DEFAULT, Contributions, heads_in
 from headlens.model.heads import Head
 from headlens.report.ablation_heads import Grid, Scale
 from headlens.report.canvas import (
@@ -29,6 +28,7 @@ from headlens.report.canvas import (
 )
 from headlens.report.heatmaps import LINE, label, ordinal
 from headlens.report.words import COLUMNS
+from headlens.residual.contributions import DEFAULT, Contributions, heads_in
 from headlens.runs.read import at
 from headlens.util.files import write_bytes, write_csv
 from headlens.util.formatting import counted, visible

@@ -22,11 +22,11 @@ from headlens.report.canvas import (
     INSIDE,
     MARGIN,
     POINTS,
-    STYLES,
     TWO_COLUMNS,
     InchFigure,
     TagStyle,
     column,
+    in_order,
     link_points,
     link_rows,
     page,
@@ -34,8 +34,16 @@ from headlens.report.canvas import (
     text_size,
 )
 from headlens.report.heatmaps import ordinal
-from headlens.similar.measure import LARGEST
-from headlens.similar.similar import faithfulness, has_several, leaves, matrix_of, names_of, sizes_told, tree
+from headlens.similarity.measure import LARGEST
+from headlens.similarity.similar import (
+    faithfulness,
+    has_several,
+    leaves,
+    matrix_of,
+    names_of,
+    sizes_told,
+    tree,
+)
 
 
 def draw_all(
@@ -44,8 +52,8 @@ def draw_all(
     """Draw the figures of every stack that has two heads or more.
 
     Args:
-        distances: columns as in `headlens.similar.similar.DISTANCES`.
-        clusters: columns as in `headlens.similar.similar.CLUSTERS`.
+        distances: columns as in `headlens.similarity.similar.DISTANCES`.
+        clusters: columns as in `headlens.similarity.similar.CLUSTERS`.
         model: its name or path, for the titles; its folders are left out.
 
     Yields:
@@ -68,6 +76,8 @@ def draw_all(
 
 
 UNTAGGED = TagStyle("#E4E4E4", "")
+CLUSTERS = ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE", "#882255", "#AA4499", "#999933", "#44AA99")
+"""Colours of clusters: the nine of Paul Tol's scheme "muted", which are those of the tags, too."""
 LINE, SWATCH, SIZE = 0.19, 0.15, 7.5  # inches, inches, points
 NAMED = 4  # clusters whose sizes are named
 
@@ -91,17 +101,17 @@ class Looks:
         """Choose the looks.
 
         Args:
-            heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+            heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
 
         Returns:
             Tags where there are any, and only those in the key.
         """
         if not heads["tags"].any():
-            colours = [style.colour for style in STYLES.values()]
-            numbers = [TagStyle(colours[n % len(colours)], str(n)) for n in heads["cluster"].astype(int)]
+            clusters = heads["cluster"].astype(int)
+            numbers = [TagStyle(CLUSTERS[n % len(CLUSTERS)], str(n)) for n in clusters]
             return cls(numbers, False, [])
         tags = [str(cell).partition(";")[0] for cell in heads["tags"]]
-        counts = {tag: tags.count(tag) for tag in dict.fromkeys([*STYLES, *tags]) if tag and tag in tags}
+        counts = {tag: tags.count(tag) for tag in in_order(tags) if tag}
         key = [(style_of(tag), f"{tag}: {_heads(count)}") for tag, count in counts.items()]
         if "" in tags:
             key.append((UNTAGGED, f"no tag: {_heads(tags.count(''))}"))
@@ -141,7 +151,7 @@ def finding(matrix: NDArray[np.float64], heads: pd.DataFrame, names: Sequence[st
 
     Args:
         matrix: divergences [head, head].
-        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
         names: of the heads.
 
     Returns:
@@ -181,7 +191,7 @@ def clustermap_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 
@@ -328,7 +338,7 @@ def embedding_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 
@@ -471,7 +481,7 @@ def _plane_caption(faithful: float, looks: Looks, named: int, heads: pd.DataFram
     ]
     signs = "" if n_heads > MANY else " and letters" if looks.by_tag else " and numbers"
     parts.append(f"Colours{signs}: the {'strongest tag' if looks.by_tag else 'cluster'}.")
-    if not looks.by_tag and n_clusters > len(STYLES):
+    if not looks.by_tag and n_clusters > len(CLUSTERS):
         parts.append("Colours come again after nine clusters.")
     parts.append("Names: layer.head, both from 0.")
     if named < n_heads:

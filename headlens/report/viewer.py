@@ -24,11 +24,10 @@ from headlens.corpus.batches import Axis, reading_of, word_groups
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import ordinary_tokens, repeated_encoded, sentence_inputs
 from headlens.corpus.words import Encoded, encode_text
-from headlens.errors import HeadlensError, InputError
-from headlens.model.devices import is_out_of_memory
+from headlens.errors import HeadlensError, InputError, is_out_of_memory
 from headlens.model.heads import Head, Site, head_name, select
 from headlens.model.lens import Lens
-from headlens.report.canvas import STYLES, figure_bytes, style_of
+from headlens.report.canvas import figure_bytes, in_order, style_of
 from headlens.report.heatmaps import COLOURS
 from headlens.runs.read import Marks
 from headlens.util import __version__
@@ -155,12 +154,11 @@ def viewer_data(
     heads = sorted({head for _, maps in texts for head in maps.heads}, key=_order(sites))
     rows = [_head_entry(head, head_name(head, sites), marks) for head in heads]
     carried = {tag for row in rows for tag in row["tags"]}
-    known = [*(tag for tag in STYLES if tag in carried), *sorted(carried - set(STYLES))]
     return {
         "model": visible(texts[0][1].model),
         "heads": rows,
         "tagged": marks.tags is not None,
-        "tags": {tag: _style(tag) for tag in known},
+        "tags": {tag: _style(tag) for tag in in_order(carried)},
         "importance": marks.method if marks.importance is not None else "",
         "palette": _coded_palette(),
         "start": checked_start(start or {}, sites),

@@ -17,9 +17,6 @@ from headlens.errors import RunError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens
 from headlens.util.files import (
-    CHANGED,
-    TAGS,
-    file_sha256,
     from_home,
     is_directory,
     is_there,
@@ -34,6 +31,37 @@ from headlens.util.files import (
 
 
 HEAD = ("stack", "layer", "head")
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What earlier runs say about heads.
+
+    Args:
+        tags: of each head, strongest first; None where nobody looked.
+        importance: of each head, None where nobody measured.
+        method: how importance was estimated.
+    """
+
+    tags: Mapping[Head, Sequence[str]] | None = None
+    importance: Mapping[Head, float] | None = None
+    method: str = ""
+
+
+def tags_by_head(tags: pd.DataFrame) -> dict[Head, tuple[str, ...]]:
+    """Read the column `tags`.
+
+    Args:
+        tags: columns as in `headlens.util.files.TAGS`, also as read from a file.
+
+    Returns:
+        Every head's tags, strongest first.
+    """
+    columns = (tags["stack"], tags["layer"], tags["head"], tags["tags"].astype(object).fillna(""))
+    return {
+        Head(str(stack), int(layer), int(head)): tuple(filter(None, str(mine).split(";")))
+        for stack, layer, head, mine in zip(*columns, strict=True)
+    }
 
 
 def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Marks:
@@ -65,8 +93,7 @@ def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Mark
                 f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
             )
         if "tags.csv" in found:
-            table = read_table(found["tags.csv"], [*HEAD, "tags"], ("stack", "tags"))
-            tags = tags_by_head(table)
+            tags = read_tags(run)
             _check(run, tags, heads, whole=True)
         if "importance.csv" in found:
             columns = [*HEAD, "method", "importance"]
@@ -79,6 +106,42 @@ def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Mark
         if same is not None:
             same.check(run)
     return Marks(tags, importance or None, method)
+
+
+def read_tags(run: Path) -> dict[Head, tuple[str, ...]]:
+    """Read the tags of each head, strongest first, from a run of ``headlens classify``.
+
+    Raises:
+        RunError: it has no table of tags, or one that cannot be read.
+    """
+    if not is_there(run / "tags.csv"):
+        raise RunError(
+            f"Expected the --out of a headlens classify; {run} has no tags.csv.",
+            f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
+        )
+    return tags_by_head(read_table(run / "tags.csv", [*HEAD, "tags"], ("stack", "tags")))
+
+
+def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
+    """Read which heads carry which tags.
+
+    Args:
+        lens: the model that is to be ablated; it must be the one that was classified.
+        run: run directory of `classify`.
+
+    Returns:
+        Heads of each tag that any head carries, tags in the order of the alphabet.
+
+    Raises:
+        RunError: the directory holds no such run, or that of another model, or no head has a tag.
+    """
+    tags = read_tags(run)
+    _check(run, tags, lens.anatomy.heads, whole=True)
+    SameModel(lens).check(run)
+    names = sorted({tag for carried in tags.values() for tag in carried})
+    if not names:
+        raise RunError(f"No head has a tag in {run}.", "Classify on a larger corpus, and name that run.")
+    return {name: tuple(head for head, carried in tags.items() if name in carried) for name in names}
 
 
 def marks_of(tables: Mapping[str, pd.DataFrame]) -> Marks:
@@ -251,7 +314,7 @@ def read_run(path: Path, known: Sequence[str]) -> dict[str, Any]:
         inside = sorted(str(file.parent) for file in path.glob("*/run.json"))
         remedy = f"Give the runs inside it: {shlex.join(inside)}" if inside else _run_remedy(known)
         raise RunError(f"Expected {wanted}; {path} has no run.json.", remedy)
-    run = _loaded(path / "run.json", load_record)
+    run = read_record(path / "run.json")
     command = run.get("command") if isinstance(run, dict) else None
     if command not in known:
         raise RunError(
@@ -273,6 +336,21 @@ def read_json(file: Path) -> Any:
         RunError: it cannot be read.
     """
     return _loaded(file, load_json)
+
+
+def read_record(file: Path) -> Any:
+    """Read the run.json of a run, whatever it says.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        What it says.
+
+    Raises:
+        RunError: it cannot be read, or is not as its run left it.
+    """
+    return _loaded(file, load_record)
 
 
 def _loaded(file: Path, load: Callable[[Path], Any]) -> Any:
@@ -304,6 +382,24 @@ def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.Da
         raise RunError(f"{file} has no column {error.args[0]}.", AGAIN) from error
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
+
+
+def read_cells(file: Path) -> pd.DataFrame:
+    """Read a table of a run whose columns are not known before.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        All of its columns; every cell is text as it is written, empty where it is empty.
+
+    Raises:
+        RunError: it cannot be read, or is not as its run left it.
+    """
+    cells: pd.DataFrame = _loaded(
+        file, lambda path: pd.read_csv(read_checked(path), dtype=str, keep_default_na=False)
+    )
+    return cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,128 +514,3 @@ def _run_remedy(known: Sequence[str]) -> str:
 
 def _either(known: Sequence[str]) -> str:
     return " or ".join(filter(None, [", ".join(known[:-1]), known[-1]]))
-
-
-# ---- The heads of each tag, as a finished run of `classify` found them
-
-
-_TAGGED_KINDS: dict[str, type] = {"stack": str, "layer": int, "head": int, "tags": str, "evidence": str}
-
-
-def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
-    """Read which heads carry which tags.
-
-    Args:
-        lens: the model that is to be ablated; it must be the one that was classified.
-        run: run directory of `classify`.
-
-    Returns:
-        Heads of each tag that any head carries, tags in the order of the alphabet.
-
-    Raises:
-        RunError: the directory holds no such run, or that of another model, or no head has a tag.
-    """
-    table = _read(run)
-    _same_model(lens, run)
-    known = set(lens.anatomy.heads)
-    found: dict[str, list[Head]] = {}
-    for row in table.itertuples():
-        head = Head(str(row.stack), int(row.layer), int(row.head))  # type: ignore[arg-type]
-        if head not in known:
-            raise RunError(
-                f"{run} has tags for head {head}, which {type(lens.model).__name__} does not have.",
-                "Name a run of the same model with --from.",
-            )
-        for tag in str(row.tags).split(";"):
-            if tag:
-                found.setdefault(tag, []).append(head)
-    if not found:
-        raise RunError(f"No head has a tag in {run}.", "Classify on a larger corpus, and name that run.")
-    return {tag: tuple(found[tag]) for tag in sorted(found)}
-
-
-def tags_sha256(run: Path) -> str:
-    """Hash what says which heads carry which tags.
-
-    Args:
-        run: run directory of `classify`.
-
-    Returns:
-        Hex digest of its tags.csv.
-
-    Raises:
-        RunError: there is none, or it cannot be read.
-    """
-    try:
-        return file_sha256([run / "tags.csv"])
-    except OSError as error:
-        raise _unreadable(run, error) from error
-
-
-def _unreadable(run: Path, error: Exception) -> RunError:
-    why = CHANGED if str(error) == CHANGED else type(error).__name__
-    return RunError(
-        f"Expected a finished run of headlens classify in {run}, but {run / 'tags.csv'} cannot be read "
-        f"({why}).",
-        "Name the directory that headlens classify wrote, with --from.",
-    )
-
-
-def _read(run: Path) -> pd.DataFrame:
-    path = run / "tags.csv"
-    try:
-        table = pd.read_csv(read_checked(path), keep_default_na=False, dtype=_TAGGED_KINDS)
-    except (OSError, ValueError, OverflowError) as error:
-        raise _unreadable(run, error) from error
-    if list(table.columns) != TAGS:
-        raise RunError(
-            f"{path}: expected the columns {', '.join(TAGS)}, found {', '.join(map(str, table.columns))}.",
-            "Name the directory that headlens classify wrote, with --from.",
-        )
-    return table
-
-
-def _same_model(lens: Lens, run: Path) -> None:
-    """Refuse tags of other weights, where both sides know theirs."""
-    try:
-        model = load_json(run / "run.json")["model"]
-        there = model["weights_sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    here = lens.source.sha256() if lens.source else {}
-    if there and here and there != here:
-        raise RunError(
-            f"{run} is about other weights ({model.get('name')}).",
-            "Name a run of the same model with --from.",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """What earlier runs say about heads.
-
-    Args:
-        tags: of each head, strongest first; None where nobody looked.
-        importance: of each head, None where nobody measured.
-        method: how importance was estimated.
-    """
-
-    tags: Mapping[Head, Sequence[str]] | None = None
-    importance: Mapping[Head, float] | None = None
-    method: str = ""
-
-
-def tags_by_head(tags: pd.DataFrame) -> dict[Head, tuple[str, ...]]:
-    """Read the column `tags`.
-
-    Args:
-        tags: columns as in `headlens.util.files.TAGS`, also as read from a file.
-
-    Returns:
-        Every head's tags, strongest first.
-    """
-    columns = (tags["stack"], tags["layer"], tags["head"], tags["tags"].astype(object).fillna(""))
-    return {
-        Head(str(stack), int(layer), int(head)): tuple(filter(None, str(mine).split(";")))
-        for stack, layer, head, mine in zip(*columns, strict=True)
-    }

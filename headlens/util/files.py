@@ -365,8 +365,9 @@ SCORES = [*_HEAD, "tag", "measure", "score", "baseline", "effect", *_PROOF, "tag
 TAGS = [*_HEAD, "tags", "evidence"]
 ABLATION = ["condition", "sweep", "mode", "removed", "n_removed"]
 ABLATION += ["metric", "value", "baseline", "delta", *_PROOF, "no_significant_loss"]
+ABLATION += ["control_of", "kept", "tag"]
 CONTROLS = ["condition", "metric", "value", "random_mean", "random_low", "random_high"]
-CONTROLS += ["at_least_as_bad", "draws"]
+CONTROLS += ["at_least_as_bad", "draws", "as_bad_or_worse"]
 IMPORTANCE = [*_HEAD, "method", "importance", "rank"]
 GATES = [*_HEAD, "open_closing", "open_opening", "role"]
 AGREEMENT = ["method_a", "method_b", "rho", "n"]
@@ -382,7 +383,9 @@ COLUMNS = {
 
 PART = (".headlens-", ".part")  # begin and end of the name of a file that is not whole yet
 
-_WHOLE = ("layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws")
+_WHOLE = frozenset((
+    "layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws", "as_bad_or_worse",
+))  # fmt: skip
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
 # where the comma is the decimal sign, spreadsheets take semicolons for the ends of cells, and quotes for text
 _FORMULA = re.compile(f'^(?=[ \xa0]*[{_SIGNS}]|[\t\n])|([;\t\n][" ]*)(?=[{_SIGNS}])')

@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 
 import headlens
-from headlens.ablation.conditions import SWEEPS
 from headlens.ablation.importance import ranked
+from headlens.ablation.plan import SWEEPS, SweepPlan
 from headlens.ablation.result import same_input
-from headlens.ablation.sweep import Plan, open_for, run_sweep, sweep
+from headlens.ablation.sweep import open_for, run_sweep, sweep
 from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, RunError
@@ -240,7 +240,7 @@ def test_unknown_names_say_what_there_is(tmp_path):
 def test_finished_conditions_are_never_lost(tmp_path, monkeypatch):
     lens, spec, out = lens_of("bert"), write_pairs(tmp_path / "p.tsv", toy_pairs()), tmp_path / "run"
     whole = sweep(lens, spec)
-    plan = Plan(out=out)
+    plan = SweepPlan(out=out)
     benchmark = open_for(lens, spec, BenchmarkOptions())
     kind = type(benchmark)
     measure, calls = kind.measure, []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.ablation.measure import Units
-from headlens.cli.experiment_parts import TAKES, read_published
+from headlens.cli.experiment_published import TAKES, read_published
 from headlens.errors import HeadlensError, RunError
 from headlens.model.heads import Head
 from headlens.report.page.write import report_page
@@ -68,7 +68,7 @@ VALUES = (
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    controls = [("tag x", "spearman", 0.4, 0.5, 0.4, 0.6, 0.1, 20)]
+    controls = [("tag x", "spearman", 0.4, 0.5, 0.4, 0.6, 0.1, 20, 1)]
     made = {
         "classify": finishedruns.classify_run(folder / "classify"),
         "ablate": finishedruns.ablate_run(

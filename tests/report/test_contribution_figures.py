@@ -5,12 +5,12 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from headlens.contributions.contributions import MEASURES, Contributions, contribution_tables
-from headlens.contributions.stream import BY_TOKEN
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.report.canvas import figure_bytes
 from headlens.report.contribution_figures import summary
+from headlens.residual.contributions import MEASURES, Contributions, contribution_tables
+from headlens.residual.stream import BY_TOKEN
 from support import madeup, toys
 from support.pictures import assert_readable, colours, reddish, said
 

@@ -9,11 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 
 import headlens
-from headlens.contributions.contributions import contributions
 from headlens.errors import InputError, RunError
 from headlens.report.page.experiment import COLUMNS, ExperimentResult
+from headlens.residual.contributions import contributions
 from headlens.runs.record import record_without_model
-from headlens.similar.similar import similar
+from headlens.similarity.similar import similar
 from support import pictures, real, toys
 
 

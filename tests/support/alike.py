@@ -8,8 +8,8 @@ from headlens.model.heads import Head
 from headlens.report.canvas import save_drawn
 from headlens.report.similar_figures import draw_all
 from headlens.runs.read import tags_by_head
-from headlens.similar.measure import Compared
-from headlens.similar.similar import CLUSTERS, DISTANCES, cluster, cluster_table, distance_table, layout
+from headlens.similarity.measure import Compared
+from headlens.similarity.similar import CLUSTERS, DISTANCES, cluster, cluster_table, distance_table, layout
 from headlens.util.files import write_csv
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import shorten
 
-from headlens.contributions.contributions import CONTRIBUTIONS, MEASURES, Contributions, heads_in
 from headlens.report.contribution_figures import sentences
 from headlens.report.page.section import CARRIED, Column, Evidence, PageSection, Table, is_carried
 from headlens.report.words import RunPlace, only_stack
+from headlens.residual.contributions import CONTRIBUTIONS, MEASURES, Contributions, heads_in
 from headlens.runs.read import at
 from headlens.util.formatting import visible
 

@@ -87,7 +87,7 @@ class Evidence:
         title: above it.
         file: a CSV file of the run.
         match: which rows are about a head: "head" by the columns stack, layer and head; "removed" where it is
-            among the heads of the column `removed`, random sets aside; "kept" where it alone is kept.
+            among the heads of the column `removed`, "kept" among those of `kept`, random sets aside.
         columns: what is shown of them.
         order: columns that they are sorted by, one with "-" in front from the largest down.
     """

@@ -10,7 +10,7 @@ import pandas as pd
 from headlens.report.page.section import CARRIED, Column, Evidence, PageSection, Table, is_carried
 from headlens.report.words import RunPlace
 from headlens.runs.read import at
-from headlens.similar.similar import DISTANCES, Similarity, findings, has_several, names_of
+from headlens.similarity.similar import DISTANCES, Similarity, findings, has_several, names_of
 from headlens.util.formatting import visible
 
 FILES = ("clusters.csv", "distances.csv")

@@ -11,20 +11,21 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure as DrawnFigure
 
-from headlens.contributions.contributions import Contributions
+from headlens.ablation.result import Sweep
 from headlens.errors import RunError
-from headlens.report import contribution_figures, similar_figures, tag_figures
+from headlens.report import ablation_figures, contribution_figures, similar_figures, tag_figures
 from headlens.report import viewer as bundle
 from headlens.report.canvas import style_of
 from headlens.report.page import ablate, classify, compare, contributions, experiment, similar
 from headlens.report.page.section import PageSection, inline_svg
 from headlens.report.viewer import as_json, script_hash, template
 from headlens.report.words import COLUMNS, RunPlace, tag_definition, term_id
+from headlens.residual.contributions import Contributions
 from headlens.runs.read import AGAIN, File, read_json, read_run
 from headlens.runs.result import EXAMPLES, Result
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import Comparison
-from headlens.similar.similar import Similarity
+from headlens.similarity.similar import Similarity
 from headlens.util import __version__
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
@@ -49,18 +50,18 @@ KINDS: Mapping[str, Kind] = {
     kind.result.command: kind
     for kind in (
         Kind(Classification, lambda it: tag_figures.draw_all(it.scores, it.tags, it.model), classify.section),
+        Kind(Sweep, ablation_figures.figures, ablate.section),
         Kind(Comparison, tag_figures.draw_changes, compare.section),
+        Kind(experiment.ExperimentResult, lambda it: iter(()), experiment.section),
         Kind(
             Similarity,
             lambda it: similar_figures.draw_all(it.distances, it.clusters, it.model),
             similar.section,
         ),
         Kind(Contributions, contribution_figures.draw_all, contributions.section),
-        Kind(experiment.ExperimentResult, lambda it: iter(()), experiment.section),
     )
 }
 """The kinds of results, by the commands that they are of."""
-_OTHERS = {"ablate": ablate.section}
 
 SHOWN = 15  # rows of a table that are shown at first
 
@@ -164,12 +165,9 @@ def open_run(path: str | Path) -> Result:
 
 
 def _read(path: Path, place: RunPlace) -> Run:
-    record = read_run(path, sorted([*KINDS, *_OTHERS]))
-    if record["command"] in _OTHERS:
-        section = _OTHERS[record["command"]](path, record, place)
-    else:
-        kind = KINDS[record["command"]]
-        section = kind.section(kind.result.read(path), place)
+    record = read_run(path, list(KINDS))
+    kind = KINDS[record["command"]]
+    section = kind.section(kind.result.read(path), place)
     examples = path / EXAMPLES
     title = section.title if place.alone else f"{section.title} ({path.resolve().name})"
     return Run(

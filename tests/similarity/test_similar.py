@@ -11,7 +11,7 @@ from scipy.spatial.distance import jensenshannon
 import headlens
 from headlens.errors import InputError, RunError, SelectorError
 from headlens.scoring.passes import RunOptions
-from headlens.similar.similar import CLUSTERS, DISTANCES, SimilarOptions, matrix_of, similar
+from headlens.similarity.similar import CLUSTERS, DISTANCES, SimilarOptions, matrix_of, similar
 from support import families, madeup, planted, toys
 
 WORDS = toys.SOURCE.split()

@@ -14,7 +14,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headlens.contributions.measure import (
+from headlens.corpus.batches import read
+from headlens.errors import InputError
+from headlens.model.finite import holds_none
+from headlens.model.heads import Head, Site, link_name
+from headlens.model.lens import Lens
+from headlens.residual.measure import (
     Parts,
     PredictedToken,
     measure_writing,
@@ -24,12 +29,7 @@ from headlens.contributions.measure import (
     slopes_of,
     token_id,
 )
-from headlens.contributions.stream import BY_TOKEN, Array, joints_of
-from headlens.corpus.batches import read
-from headlens.errors import InputError
-from headlens.model.finite import holds_none
-from headlens.model.heads import Head, Site, link_name
-from headlens.model.lens import Lens
+from headlens.residual.stream import BY_TOKEN, Array, joints_of
 from headlens.runs.read import TableForm, at
 from headlens.runs.record import Clock, record
 from headlens.runs.result import Examples, Result

@@ -27,7 +27,7 @@ from headlens.runs.read import TableForm, at, read_marks
 from headlens.runs.record import Clock, record
 from headlens.runs.result import Examples, Result
 from headlens.scoring.passes import RunOptions, because
-from headlens.similar.measure import LARGEST, Array, Compared, by_head, compare_heads
+from headlens.similarity.measure import LARGEST, Array, Compared, by_head, compare_heads
 from headlens.util.formatting import listing
 
 DISTANCES = ["stack_a", "layer_a", "head_a", "stack_b", "layer_b", "head_b", "js", "cka"]

@@ -10,10 +10,10 @@ import torch
 import transformers
 
 import headlens
-from headlens.contributions.contributions import CONTRIBUTIONS, MEASURES, contributions
-from headlens.contributions.stream import BY_TOKEN, Sums
 from headlens.corpus.batches import read
 from headlens.errors import InputError, ModelError, SelectorError
+from headlens.residual.contributions import CONTRIBUTIONS, MEASURES, contributions
+from headlens.residual.stream import BY_TOKEN, Sums
 from support import toys
 from support.families import ALL, VOCAB, build
 from support.streams import JOINED
