@@ -11,8 +11,8 @@ from headlens.model.heads import Head
 
 if TYPE_CHECKING:
     from headlens.ablation.result import Sweep
-    from headlens.contributions.contributions import Contributions
     from headlens.model.weights import HeadWeights
+    from headlens.residual.contributions import Contributions
     from headlens.scoring.classify import Classification
     from headlens.view.maps import AttentionMaps
 
@@ -71,7 +71,7 @@ class Lens(core.Lens):
         Returns:
             What the heads write.
         """
-        from headlens.contributions.contributions import contributions
+        from headlens.residual.contributions import contributions
 
         return contributions(self, text, **options)
 

@@ -1,13 +1,13 @@
 import os
+from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["MPLBACKEND"] = "Agg"
+os.environ |= {"HF_HUB_OFFLINE": "1", "MPLBACKEND": "Agg"}
+# tests run side by side, in a process for each core, and their models are small: one thread for each of them
+# and of the processes that they start, which must be known before torch and numpy are imported
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
-
-torch.set_num_threads(1)  # small models: threads cost more than they give
 
 # the same examples every time; with HEADLENS_FUZZ=100 others, and a hundred times as many (see `anything`)
 settings.register_profile(
@@ -18,6 +18,24 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("headlens")
+
+
+def pytest_xdist_auto_num_workers(config):
+    """No further processes for files that are named: starting them takes longer than most files do."""
+    return 0 if all(Path(argument.partition("::")[0]).is_file() for argument in config.args) else None
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A Ray cluster for the whole session: engines find it, and their workers find what tests share."""
+    from headlens.engine.ray import connect
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        ray, mine = connect(None)
+    assert mine
+    yield
+    ray.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -559,9 +559,6 @@ def _name(out: Heads) -> str:
 # ---- Everything that the values of a sweep depend on: a run directory made with another key is refused
 
 
-_READ_POOLER = ("classification", "harness")  # kinds of benchmark
-
-
 def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, Any]:
     """Put together what a sweep's values depend on.
 
@@ -576,7 +573,7 @@ def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: Swe
     """
     poolers = [name for name in lens.missing if "pooler" in name]  # random at every load
     tagged_by = plan.tagged_by if plan.sweep == "tags" else None
-    read_by_nobody = [] if benchmark.facts.get("kind") in _READ_POOLER else poolers
+    read_by_nobody = [] if getattr(benchmark, "reads_pooler", False) else poolers
     return {
         "benchmark": benchmark.name,
         **{f"benchmark_{name}": value for name, value in benchmark.facts.items() if name != "path"},

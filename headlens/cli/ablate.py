@@ -10,11 +10,14 @@ import click
 
 from headlens.cli.check import checked
 from headlens.cli.options import (
+    Command,
+    ComposedOption,
     EngineOptions,
     ModelOptions,
     engine_options,
     model_options,
     names,
+    out_directory,
     said,
     say,
     spoken_warnings,
@@ -24,25 +27,30 @@ if TYPE_CHECKING:
     from headlens.ablation.plan import SweepPlan
 
 
-SPECS = (
-    "language:FILE.txt",
-    "pairs:FILE.jsonl",
-    "classification:FILE.csv|tsv|jsonl",
-    "probe:TRAIN,TEST",
-    "similarity:FILE.tsv",
-    "translation:FILE.tsv",
-    "harness:TASK",
-)
+def _benchmarks() -> str:
+    from headlens.benchmarks.registry import forms
+
+    return f"{forms()}.  [default: bundled]"
+
+
+def _columns() -> str:
+    from headlens.benchmarks.registry import default_columns
+
+    return f"Columns of the file: names; numbers where it has no header.  [default: {default_columns()}]"
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
+    reported=True,
+    goes_on=True,
     epilog="Examples:  headlens ablate minilm --out run  |  headlens ablate minilm --benchmark "
     "similarity:sts.tsv --columns 1,2,0 --sweep cumulative --order gradient --out run  |  headlens ablate "
     "model.gguf --benchmark pairs:blimp.jsonl --sweep each --screen 50 --out run  |  headlens ablate minilm "
-    "--sweep tags --from runs/minilm --mode mean --out run"
+    "--sweep tags --from runs/minilm --mode mean --out run",
 )
 @click.argument("model")
-@click.option("--benchmark", metavar="SPEC", help=f"{', '.join(SPECS)}.  [default: bundled]")
+@click.option("--benchmark", metavar="SPEC", cls=ComposedOption, help_of=_benchmarks)
 @click.option(
     "--sweep",
     metavar="KIND",
@@ -88,9 +96,7 @@ SPECS = (
     "--permutations", type=click.IntRange(1), default=10, show_default=True, help="Random orders of shapley."
 )
 @click.option("--beams", type=click.IntRange(1), default=1, show_default=True, help="Of translation.")
-@click.option(
-    "--columns", metavar="A,B,C", help="Columns of the file: names; numbers where it has no header."
-)
+@click.option("--columns", metavar="A,B,C", cls=ComposedOption, help_of=_columns)
 @click.option(
     "--prefix-memory",
     type=click.IntRange(0),
@@ -99,7 +105,7 @@ SPECS = (
     show_default=True,
     help="For what lies below a removed head, so that it is not computed again; 0 computes it.",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@out_directory
 @click.option("--overwrite", is_flag=True, help="Replace another run that --out holds.")
 @engine_options
 @model_options

@@ -10,6 +10,8 @@ import click
 
 from headlens.cli.check import checked
 from headlens.cli.options import (
+    Command,
+    ComposedOption,
     CorpusPath,
     EngineOptions,
     ModelOptions,
@@ -17,6 +19,7 @@ from headlens.cli.options import (
     engine_options,
     model_options,
     names,
+    out_directory,
     said,
     say,
     say_read,
@@ -45,6 +48,15 @@ def _known_margins(_: click.Context, __: click.Parameter, margins: tuple[str, ..
     return margins
 
 
+def _tags(anywhere: bool = False) -> str:
+    """All tags, or those that need no sentences, for help."""
+    from headlens.scoring.scorers import SCORERS
+    from headlens.util.formatting import listing
+
+    tags = [tag for tag, scorer in SCORERS.items() if scorer.anywhere or not anywhere]
+    return listing(tags) if anywhere else ", ".join(tags)
+
+
 def _margins(given: tuple[str, ...]) -> dict[str, float]:
     shares = {}
     for text in given:
@@ -57,9 +69,12 @@ def _margins(given: tuple[str, ...]) -> dict[str, float]:
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
+    reported=True,
     epilog="Examples:  headlens classify minilm --out runs/minilm  |  "
     "headlens classify ./my-bert --corpus dev.conllu --tags syntactic,coreference --out runs/dev  |  "
-    "headlens classify gpt2 --tags induction,duplicate-token --out runs/gpt2"
+    "headlens classify gpt2 --tags induction,duplicate-token --out runs/gpt2",
 )
 @click.argument("model")
 @click.option(
@@ -78,15 +93,19 @@ def _margins(given: tuple[str, ...]) -> dict[str, float]:
 @click.option(
     "--tags",
     callback=_known_tags,
-    help="Which tags to look for, joined by commas.  [default: all the corpus allows]",
+    cls=ComposedOption,
+    help_of=lambda: f"Which tags to look for, joined by commas: {_tags()}.  [default: all the corpus allows]",
 )
 @click.option(
     "--inputs",
     type=click.Choice(["sentences", "documents"]),
     default="sentences",
     show_default=True,
-    help="documents: score positional, delimiter and broad heads on whole documents, as many sentences at "
-    "once as --max-length lets in; other tags read what they always read.",
+    cls=ComposedOption,
+    help_of=lambda: (
+        f"documents: score {_tags(anywhere=True)} heads on whole documents, as many sentences at once as "
+        "--max-length lets in; other tags read what they always read."
+    ),
 )
 @click.option(
     "--lens",
@@ -125,7 +144,7 @@ def _margins(given: tuple[str, ...]) -> dict[str, float]:
     "--min-n", type=click.IntRange(2), default=30, show_default=True, help="Decisions a test rests on."
 )
 @click.option("--block-size", type=click.IntRange(1), help="Queries at once; changes memory, not scores.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@out_directory
 @engine_options
 @model_options
 def command(

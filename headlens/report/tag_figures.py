@@ -33,7 +33,9 @@ from headlens.report.score_figures import (
     offset_table,
 )
 from headlens.runs.read import at, tags_by_head
+from headlens.scoring.base import Scorer
 from headlens.scoring.compare import ALL, BY_TAG
+from headlens.scoring.scorers import SCORERS
 from headlens.util.formatting import listing, visible
 
 if TYPE_CHECKING:
@@ -47,8 +49,6 @@ __all__ = [
     "offset_figure",
     "tag_map_figure",
 ]
-
-OWN_FIGURE = {"positional", "broad"}  # tags with a figure of another kind
 
 
 def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Iterator[tuple[str, InchFigure]]:
@@ -65,7 +65,7 @@ def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Itera
     model = Path(model).name
     yield "tags", tag_map_figure(scores, tags, model)
     for tag in dict.fromkeys(scores["tag"]):
-        if tag not in OWN_FIGURE and not best_heads(scores, tag).empty:
+        if SCORERS.get(tag, Scorer).figure == "best" and not best_heads(scores, tag).empty:
             yield f"best-{tag}", best_heads_figure(scores, tag, model)
     if not offset_table(scores).empty:
         yield "offsets", offset_figure(scores, model)

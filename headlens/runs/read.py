@@ -23,6 +23,7 @@ from headlens.util.files import (
     load_json,
     load_record,
     open_regular,
+    read_checked,
     read_csv,
 )
 
@@ -313,7 +314,7 @@ def read_run(path: Path, known: Sequence[str]) -> dict[str, Any]:
         inside = sorted(str(file.parent) for file in path.glob("*/run.json"))
         remedy = f"Give the runs inside it: {shlex.join(inside)}" if inside else _run_remedy(known)
         raise RunError(f"Expected {wanted}; {path} has no run.json.", remedy)
-    run = _loaded(path / "run.json", load_record)
+    run = read_record(path / "run.json")
     command = run.get("command") if isinstance(run, dict) else None
     if command not in known:
         raise RunError(
@@ -335,6 +336,21 @@ def read_json(file: Path) -> Any:
         RunError: it cannot be read.
     """
     return _loaded(file, load_json)
+
+
+def read_record(file: Path) -> Any:
+    """Read the run.json of a run, whatever it says.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        What it says.
+
+    Raises:
+        RunError: it cannot be read, or is not as its run left it.
+    """
+    return _loaded(file, load_record)
 
 
 def _loaded(file: Path, load: Callable[[Path], Any]) -> Any:
@@ -368,6 +384,24 @@ def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.Da
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
 
 
+def read_cells(file: Path) -> pd.DataFrame:
+    """Read a table of a run whose columns are not known before.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        All of its columns; every cell is text as it is written, empty where it is empty.
+
+    Raises:
+        RunError: it cannot be read, or is not as its run left it.
+    """
+    cells: pd.DataFrame = _loaded(
+        file, lambda path: pd.read_csv(read_checked(path), dtype=str, keep_default_na=False)
+    )
+    return cells
+
+
 @dataclass(frozen=True, slots=True)
 class TableForm:
     """The form of one table of a result.
@@ -375,8 +409,9 @@ class TableForm:
     Args:
         name: of the attribute that holds it, such as "scores"; its file is ``scores.csv``.
         columns: in the order of the file.
-        text: those that hold text, empty where there is none; all others hold numbers, or are in `flags`.
+        text: those that hold text, empty where there is none; all in none of these lists hold numbers.
         flags: those that hold True or False, or nothing.
+        gaps: those that hold whole numbers, or nothing.
         optional: whether a run without rows of it leaves no file.
         kind: of table: `pandas.DataFrame`, or a subclass.
         stem: the name of its file without the ending, where it is not that of the attribute.
@@ -386,6 +421,7 @@ class TableForm:
     columns: Sequence[str]
     text: Sequence[str]
     flags: Sequence[str] = ()
+    gaps: Sequence[str] = ()
     optional: bool = False
     kind: type[pd.DataFrame] = pd.DataFrame
     stem: str = ""
@@ -407,17 +443,22 @@ def read_form(place: Path, form: TableForm) -> pd.DataFrame:
         The table; one without rows where it is optional and not there.
 
     Raises:
-        RunError: it is not there, broken, lacks a column, or says neither True nor False where it should.
+        RunError: it is not there, broken, lacks a column, or says neither True nor False, or no whole number,
+            where it should.
     """
     file = place / form.file
     if form.optional and not is_there(file):
         return form.kind(columns=list(form.columns))
-    table = read_table(file, form.columns, (*form.text, *form.flags))
+    table = read_table(file, form.columns, (*form.text, *form.flags, *form.gaps))
     for name in form.flags:
         if not table[name].isin(("True", "False", "")).all():
             raise RunError(f"{file} has rows whose {name} is neither True nor False.", AGAIN)
         said = table[name].map({"True": True, "False": False, "": None})
         table[name] = said.astype(bool if said.notna().all() else "boolean")
+    for name in form.gaps:
+        if not table[name].str.fullmatch(r"[0-9]{0,9}").all():
+            raise RunError(f"{file} has rows whose {name} is no whole number.", AGAIN)
+        table[name] = pd.to_numeric(table[name]).astype("Int64")
     return form.kind(table)
 
 

@@ -188,7 +188,7 @@ def _peak_megabytes() -> float | None:
 
 
 def plain(value: Any) -> Any:
-    """Make of any value one that JSON has."""
+    """Turn a value into what JSON can hold: paths become text, what is not finite becomes nothing."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,27 @@ class Artist(Protocol):
 
     def html(self, result: Any) -> str:
         """Show a result in a notebook."""
+
+    def map_contributions(self, found: Any, measure: str, per_token: bool, title: str | None) -> Figure:
+        """Draw what heads write for one input."""
+
+    def save_contributions(self, found: Any, path: Path, measure: str, per_token: bool) -> None:
+        """Write it into a table or a picture."""
+
+    def map_attention(self, maps: Any, title: str | None, width: float | None) -> Figure:
+        """Draw the attention of one input."""
+
+    def attention_page(self, maps: Any, marks: Any, start: Mapping[str, Any]) -> str:
+        """Write an interactive page of it."""
+
+    def save_attention(self, maps: Any, path: Path, width: float | None) -> None:
+        """Write it into a page, a table or a picture."""
+
+    def in_frame(self, page: str) -> str:
+        """Show a page in a notebook."""
+
+    def png(self, figure: Figure) -> bytes:
+        """Show a figure in a notebook."""
 
 
 _plugged: list[Callable[[], Artist]] = []

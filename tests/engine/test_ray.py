@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -17,23 +17,30 @@ from headlens.benchmarks.registry import open_benchmark
 from headlens.engine.local import Here, in_order
 from headlens.engine.ray import knock
 from headlens.errors import HeadlensError, InputError, ModelError, RunError
-from support import rayworks
 from support.families import build
 from support.rayworks import Doing, Unsendable
-from support.toytext import toy_pairs, toy_tokenizer, write_pairs
+from support.toytext import toy_pairs, toy_text, toy_tokenizer, write_pairs
 
 pytest.importorskip("ray")
 
 
 @pytest.fixture(scope="module")
 def lens():
-    return headlens.load(build("bert"))
+    """A model that was not loaded by name: it is sent."""
+    return headlens.load(build("gpt2"), toy_tokenizer(()))
 
 
 @pytest.fixture(scope="module")
-def engine():
+def spec(tmp_path_factory):
+    path = tmp_path_factory.mktemp("lines") / "lines.txt"
+    path.write_text("\n\n".join(toy_text(50, seed) for seed in range(30)))
+    return f"language:{path}"
+
+
+@pytest.fixture(scope="module")
+def engine(cluster):
+    """Two workers for all tests here: starting them takes longer than what they do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(rayworks.__file__).parents[1]), prepend=os.pathsep)
         patch.setattr("headlens.engine.ray.TRIES", 1)
         with headlens.Ray(workers=2) as engine:
             yield engine
@@ -58,6 +65,25 @@ def test_results_are_those_of_this_process(tmp_path, engine, lens):
     }  # fmt: skip
 
 
+def test_nobody_is_told_of_a_cluster(cluster):
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
+SWEEPS = [
+    {"sweep": "cumulative", "order": "each", "step": 0.25, "draws": 2},
+    {"sweep": "only", "mode": "resample"},
+    {"sweep": "layer", "mode": "uniform", "prefix_memory": 0},
+]
+
+
+@pytest.mark.parametrize("options", SWEEPS, ids=lambda options: options["sweep"])
+def test_every_way_to_sweep(engine, lens, spec, options):
+    here = headlens.sweep(lens, spec, **options)
+    there = headlens.sweep(lens, spec, **options, engine=engine)
+    pd.testing.assert_frame_equal(there.table, here.table, check_exact=True)
+    pd.testing.assert_frame_equal(there.importance, here.importance, check_exact=True)
+
+
 def test_a_work_is_begun_once_by_each_worker(tmp_path, engine, lens):
     work = Doing(tmp_path)
     for _ in range(3):
@@ -76,11 +102,6 @@ def test_units_of_a_worker_that_dies_are_done_again(tmp_path, engine, lens, capf
     assert said.err == f"A worker on {socket.gethostname()} died; another one does its work again.\n"
 
 
-def test_a_unit_that_kills_every_worker_is_told(tmp_path, engine, lens):
-    with pytest.raises(RunError, match=r"^Workers of Ray died 2 times over the same work .* Memory may not"):
-        run(engine, lens, Doing(tmp_path, "die always"))
-
-
 def test_errors_and_warnings_come_here(tmp_path, engine, lens):
     with pytest.raises(ModelError, match=r"^The model has no tea\. Make some\.$"):
         run(engine, lens, Doing(tmp_path, "refuse"))
@@ -93,13 +114,6 @@ def test_errors_and_warnings_come_here(tmp_path, engine, lens):
 
     with pytest.raises(InputError, match=r"^Unsendable cannot be sent to workers: .* Leave --engine out\.$"):
         run(engine, lens, Unsendable(threading.Lock()))
-
-
-def test_a_model_that_was_changed_is_sent_anew(tmp_path, engine, lens):
-    weight = next(lens.model.parameters()).detach()
-    weight.flatten()[0] += 1
-    found = run(engine, lens, Doing(tmp_path), 4)
-    assert {one[1] for one in found} == {float(weight.flatten()[0])}
 
 
 def test_changes_that_are_open_are_refused(tmp_path, engine, lens):
@@ -127,9 +141,8 @@ def test_unfit_numbers(options):
 
 
 @pytest.mark.parametrize(("gpus", "device"), [(None, "cpu"), (0, "cpu"), (0.5, "cuda")])
-def test_what_computes_is_part_of_what_a_run_depends_on(lens, tmp_path, gpus, device):
-    tokenizer = toy_tokenizer()
-    lens = headlens.load(lens.model, tokenizer)
+def test_what_computes_is_part_of_what_a_run_depends_on(tmp_path, gpus, device):
+    lens = headlens.load(build("bert"), toy_tokenizer())
     benchmark = open_benchmark(write_pairs(tmp_path / "p.tsv", toy_pairs()), lens)
     plan = SweepPlan(engine=headlens.Ray(gpus_per_worker=gpus))
     assert run_key(lens, benchmark, lens.anatomy.heads, plan)["device"] == device
@@ -142,21 +155,31 @@ def test_without_the_package(monkeypatch):
     assert str(error.value) == "The engine ray needs the package ray. Type: pip install 'headlens[ray]'"
 
 
-def test_what_is_no_number_on_a_worker_is_told_as_here(tmp_path, engine):
-    """The same error, by the head of the condition: it does not come home as a cell that is empty."""
-    model = build("bert")
+@pytest.fixture(scope="module")
+def changed(lens):
+    """The model, with another first weight and a bias that is no number."""
     with torch.no_grad():
-        model.base_model.encoder.layer[1].output.dense.bias[3] = float("inf")
-    lens, spec = headlens.load(model, toy_tokenizer()), write_pairs(tmp_path / "p.tsv", toy_pairs())
+        next(lens.model.parameters()).flatten()[0] += 1
+        lens.model.transformer.h[1].mlp.c_proj.bias[3] = float("inf")
+    return lens
+
+
+def test_a_model_that_was_changed_is_sent_anew(tmp_path, engine, changed):
+    found = run(engine, changed, Doing(tmp_path), 4)
+    assert {one[1] for one in found} == {float(next(changed.model.parameters()).detach().flatten()[0])}
+
+
+def test_what_is_no_number_on_a_worker_is_told_as_here(engine, changed, spec):
+    """The same error, by the head of the condition: it does not come home as a cell that is empty."""
     said = []
     for one in (Here(), engine):
         with pytest.raises(ModelError) as refused:
-            headlens.sweep(lens, spec, "layer", engine=one)
+            headlens.sweep(changed, spec, "layer", engine=one)
         said.append(str(refused.value))
     assert said[0] == said[1]
     assert "The model's weight" in said[0]
 
 
-def test_nobody_is_told_of_a_cluster(engine, lens, tmp_path):
-    run(engine, lens, Doing(tmp_path), 1)
-    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+def test_a_unit_that_kills_every_worker_is_told(tmp_path, engine, changed):
+    with pytest.raises(RunError, match=r"^Workers of Ray died 2 times over the same work .* Memory may not"):
+        run(engine, changed, Doing(tmp_path, "die always"))

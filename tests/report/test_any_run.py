@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.ablation.measure import Units
-from headlens.cli.experiment_parts import TAKES, read_published
+from headlens.cli.experiment_published import TAKES, read_published
 from headlens.errors import HeadlensError, RunError
 from headlens.model.heads import Head
 from headlens.report.page.write import report_page

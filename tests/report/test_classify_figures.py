@@ -5,7 +5,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from headlens.errors import InputError
-from headlens.report.canvas import STYLES, save_drawn
+from headlens.report.canvas import save_drawn, style_of
 from headlens.report.score_figures import best_heads
 from headlens.report.tag_figures import best_heads_figure, draw_all, entropy_figure, offset_figure
 from support import madeup
@@ -46,7 +46,7 @@ def test_best_heads_are_drawn_with_interval_baseline_n_and_name():
     assert baseline.get_xdata().tolist() == [0.25, 0.25]
     assert (tagged.get_xdata().tolist(), tagged.get_ydata().tolist()) == ([0.75], [0])
     assert (other.get_xdata().tolist(), other.get_ydata().tolist()) == ([0.3], [1])
-    assert to_hex(tagged.get_markerfacecolor()) == STYLES["syntactic"].colour
+    assert to_hex(tagged.get_markerfacecolor()) == style_of("syntactic").colour
     intervals, _ = axes.collections  # the other one holds links
     assert np.allclose(intervals.get_segments()[0], [[0.7, 0], [0.83, 0]])
     beside = [text.get_text() for text in axes.texts]

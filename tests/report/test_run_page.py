@@ -12,9 +12,10 @@ import pytest
 
 from headlens.report.page import section as parts
 from headlens.report.page.write import KINDS, Kind, report_page
-from headlens.report.words import COLUMNS, TAGS, measure_words, tag_definition
+from headlens.report.words import COLUMNS, tag_definition
 from headlens.runs.read import TableForm
 from headlens.runs.result import Result
+from headlens.scoring.base import Scorer
 from headlens.scoring.scorers import SCORERS
 from support import finishedruns, madeup
 from support.runpages import cells, notes, page_of, said
@@ -96,7 +97,7 @@ def test_long_tables_are_cut_and_say_so(tmp_path, monkeypatch):
 
 
 def test_every_tag_of_headlens_has_a_definition():
-    assert set(TAGS) == set(SCORERS)
+    assert all(scorer.meaning for scorer in SCORERS.values())
     meanings = {column.meaning for column in all_columns() if column.meaning}
     assert meanings <= set(COLUMNS)
 
@@ -112,7 +113,7 @@ def all_columns():
 
 
 def test_a_tag_of_ones_own(tmp_path, monkeypatch):
-    class Own:
+    class Own(Scorer):
         """Looks at the last token.
 
         And more.
@@ -130,17 +131,21 @@ def test_a_tag_of_ones_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("measure", "words"),
+    ("tag", "measure", "words"),
     [
-        ("argmax@-1", "largest weights on offset -1"),
-        ("mass@+2", "weight on offset +2"),
-        ("obj:dependent->head", "obj, from dependent to head"),
-        ("antecedent@words:pronoun", "pronoun mentions with an earlier one, among all earlier words"),
-        ("something-else", "something-else"),
+        ("positional", "argmax@-1", "largest weights on offset -1"),
+        ("positional", "mass@+2", "weight on offset +2"),
+        ("syntactic", "obj:dependent->head", "obj, from dependent to head"),
+        (
+            "coreference",
+            "antecedent@words:pronoun",
+            "pronoun mentions with an earlier one, among all earlier words",
+        ),
+        *((tag, "something-else", "something-else") for tag in SCORERS),
     ],
 )
-def test_measures_in_words(measure, words):
-    assert measure_words(measure) == words
+def test_measures_in_words(tag, measure, words):
+    assert SCORERS[tag].in_words(measure) == words
 
 
 def test_the_same_page_twice(three):

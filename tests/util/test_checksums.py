@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headlens.ablation.measure import Units
-from headlens.cli.experiment_parts import read_published
+from headlens.cli.experiment_published import read_published
 from headlens.errors import HeadlensError, RunError
 from headlens.report import viewer as examples
 from headlens.report.page.write import report_page

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from headlens.cli import main
 from headlens.errors import RunError
-from headlens.prune.prune import STAGE, check_place
+from headlens.pruning.prune import STAGE, check_place
 from headlens.scoring.classify import Classification
 from headlens.util.files import HOLDER, LOCK, PART, locked
 from support.finishedruns import classify_run

@@ -13,17 +13,19 @@ from matplotlib.figure import Figure as DrawnFigure
 
 from headlens.ablation.result import Sweep
 from headlens.errors import RunError
-from headlens.report import ablation_figures, tag_figures
+from headlens.report import ablation_figures, contribution_figures, similar_figures, tag_figures
 from headlens.report import viewer as bundle
 from headlens.report.canvas import style_of
-from headlens.report.page import ablate, classify, compare, experiment, similar
+from headlens.report.page import ablate, classify, compare, contributions, experiment, similar
 from headlens.report.page.section import PageSection, inline_svg
 from headlens.report.viewer import as_json, script_hash, template
 from headlens.report.words import COLUMNS, RunPlace, tag_definition, term_id
+from headlens.residual.contributions import Contributions
 from headlens.runs.read import AGAIN, File, read_json, read_run
 from headlens.runs.result import EXAMPLES, Result
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import Comparison
+from headlens.similarity.similar import Similarity
 from headlens.util import __version__
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
@@ -50,10 +52,16 @@ KINDS: Mapping[str, Kind] = {
         Kind(Classification, lambda it: tag_figures.draw_all(it.scores, it.tags, it.model), classify.section),
         Kind(Sweep, ablation_figures.figures, ablate.section),
         Kind(Comparison, tag_figures.draw_changes, compare.section),
+        Kind(
+            Similarity,
+            lambda it: similar_figures.draw_all(it.distances, it.clusters, it.model),
+            similar.section,
+        ),
+        Kind(Contributions, contribution_figures.draw_all, contributions.section),
     )
 }
 """The kinds of results, by the commands that they are of."""
-_OTHERS = {"run": experiment.section, "similar": similar.section}
+_OTHERS = {"run": experiment.section}
 
 SHOWN = 15  # rows of a table that are shown at first
 
@@ -157,7 +165,7 @@ def open_run(path: str | Path) -> Result:
 
 
 def _read(path: Path, place: RunPlace) -> Run:
-    record = read_run(path, [*KINDS, *_OTHERS])
+    record = read_run(path, sorted([*KINDS, *_OTHERS]))
     if record["command"] in _OTHERS:
         section = _OTHERS[record["command"]](path, record, place)
     else:

@@ -22,8 +22,8 @@ from headlens.model.heads import Head, number_ranges
 from headlens.model.lens import Lens, longest_input
 from headlens.model.load import Source, find
 from headlens.model.trace import run
-from headlens.prune.forms import FORMS, Pruned
-from headlens.prune.plan import check_nothing_is_rounded, stored_dtype
+from headlens.pruning.forms import FORMS, Pruned
+from headlens.pruning.plan import check_nothing_is_rounded, stored_dtype
 from headlens.util import __version__
 from headlens.util.files import HOLDER, LOCK, inner_folder, is_there, load_json, locked, write_text
 
