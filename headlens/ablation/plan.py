@@ -102,10 +102,10 @@ def cumulative(choice: Choice) -> list[Condition]:
     for draw in range(choice.draws):
         generator = np.random.default_rng([choice.seed, draw])
         if choice.random:
-            order = permuted(choice.heads, generator)
+            order = _permuted(choice.heads, generator)
             sets = [order[:count] for count in counts]
         else:
-            sets = matched(steps, choice.heads, generator)
+            sets = _matched(steps, choice.heads, generator)
         made += [
             Condition(f"control {draw} of {name}", choice.sorted(heads), name)
             for name, heads in zip(names, sets, strict=True)
@@ -142,7 +142,7 @@ def tags(choice: Choice) -> list[Condition]:
         made.append(Condition(name, choice.sorted(heads), tag=tag))
         for draw in range(choice.draws):
             generator = np.random.default_rng([choice.seed, number, draw])
-            (drawn,) = matched([heads], choice.heads, generator)
+            (drawn,) = _matched([heads], choice.heads, generator)
             made.append(Condition(f"control {draw} of {name}", choice.sorted(drawn), name))
     return made
 
@@ -249,7 +249,7 @@ class SweepPlan:
 # ---- Random sets of heads that a set is held against: as many heads, from the same layers
 
 
-def matched(
+def _matched(
     sets: Sequence[Sequence[Head]], pool: Sequence[Head], generator: np.random.Generator
 ) -> list[list[Head]]:
     """Draw for sets that grow random ones that grow likewise, uniformly: as many heads of each layer.
@@ -259,7 +259,7 @@ def matched(
     layers: dict[tuple[str, int], list[Head]] = defaultdict(list)
     for head in pool:
         layers[head.stack, head.layer].append(head)
-    orders = {layer: permuted(heads, generator) for layer, heads in layers.items()}
+    orders = {layer: _permuted(heads, generator) for layer, heads in layers.items()}
     made = []
     for heads in sets:
         counts = Counter((head.stack, head.layer) for head in heads)
@@ -267,6 +267,6 @@ def matched(
     return made
 
 
-def permuted(heads: Sequence[Head], generator: np.random.Generator) -> list[Head]:
+def _permuted(heads: Sequence[Head], generator: np.random.Generator) -> list[Head]:
     """Put heads in random order."""
     return [heads[place] for place in generator.permutation(len(heads))]

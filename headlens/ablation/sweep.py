@@ -187,12 +187,12 @@ def run_sweep(lens: Lens, benchmark: str | Benchmark | None, plan: SweepPlan) ->
         units = None
         if plan.out is not None:
             units = Units(plan.out, run_key(lens, opened, heads, plan), plan.overwrite)
-        wanted = study(lens, opened, heads, plan, units)
+        wanted = _study(lens, opened, heads, plan, units)
         measuring = Measuring(
             lens, wanted.benchmark, plan.mode, units, prefix_memory=plan.prefix_memory,
             seed=plan.options.seed, progress=plan.progress, engine=plan.engine,
         )  # fmt: skip
-        result = assemble(wanted, measuring, measuring.values(wanted.conditions), plan)
+        result = _assemble(wanted, measuring, measuring.values(wanted.conditions), plan)
     said = {one.name: getattr(plan, one.name) for one in fields(plan) if one.name not in _NOT_SAID}
     facts = {**result.run, "bundled_sample": benchmark is None}
     run = record("ablate", lens, said, facts, clock)
@@ -224,7 +224,7 @@ def _heads(lens: Lens, benchmark: Benchmark, plan: SweepPlan) -> tuple[Head, ...
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class _Study:
     """What a sweep will measure.
 
     Args:
@@ -248,27 +248,13 @@ class Study:
     measured_examples: tuple[int, ...] = ()
 
 
-def study(
+def _study(
     lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan, units: Units | None
-) -> Study:
+) -> _Study:
     """Estimate importance where it is wanted, and list the conditions.
 
     *cumulative* estimates on one half of the examples and is measured on the other; any other sweep does both
     on all of them.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads in question, in model order.
-        plan: what is done with them.
-        units: finished work on disk; None keeps none.
-
-    Returns:
-        What is to be measured.
-
-    Raises:
-        InputError: the plan does not fit the model or the benchmark.
-        RunError: the run that tags are taken from is unfit.
     """
     choice = Choice(lens.anatomy, heads, step=plan.step, draws=plan.draws, seed=plan.options.seed)
     if plan.sweep == "cumulative":
@@ -278,32 +264,32 @@ def study(
         order = ("gradient",)
     if plan.sweep == "tags" and plan.tagged_by is not None:
         choice = replace(choice, tagged=_tagged(lens, heads, plan))
-    found = estimates(lens, benchmark, heads, order, plan, units)
+    found = _estimates(lens, benchmark, heads, order, plan, units)
     chosen = _screened(found[0], plan.screen) if plan.screen is not None else heads
     conditions = tuple(SWEEPS[plan.sweep](replace(choice, heads=chosen)))
     tests = sum(not one.control_of for one in conditions)
     said = f"all {benchmark.facts['examples']} examples"
     tests = max(tests, len(heads) if plan.screen else 0)
-    return Study(lens, benchmark, conditions, tuple(found), said, heads, tests)
+    return _Study(lens, benchmark, conditions, tuple(found), said, heads, tests)
 
 
 def _by_halves(
     lens: Lens, benchmark: Benchmark, choice: Choice, plan: SweepPlan, units: Units | None
-) -> Study:
+) -> _Study:
     numbers = halves(benchmark, plan.options.seed)
     first, second = (benchmark.take(half) for half in numbers)
     order = plan.order or (("gradient",) if isinstance(benchmark, Differentiable) else ("each",))
-    found = estimates(lens, first, choice.heads, order, plan, units)
-    choice = replace(choice, order=removal_order(found[0]), random=order[0] == "random")
+    found = _estimates(lens, first, choice.heads, order, plan, units)
+    choice = replace(choice, order=_removal_order(found[0]), random=order[0] == "random")
     conditions = tuple(SWEEPS[plan.sweep](choice))
     said = f"a random half, {first.facts['examples']} examples, and measured on the other"
     tests = sum(not one.control_of for one in conditions)
-    return Study(lens, second, conditions, tuple(found), said, choice.heads, tests, tuple(numbers[1]))
+    return _Study(lens, second, conditions, tuple(found), said, choice.heads, tests, tuple(numbers[1]))
 
 
 def _screened(found: Estimate, most: int) -> tuple[Head, ...]:
     """The heads that rank first, in model order."""
-    chosen = set(removal_order(found)[-most:])
+    chosen = set(_removal_order(found)[-most:])
     return tuple(head for head in found.heads if head in chosen)
 
 
@@ -322,18 +308,8 @@ def _tagged(lens: Lens, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, t
 # ---- From per-example values to what a sweep says: comparisons, tables, headlines and warnings
 
 
-def assemble(study: Study, measuring: Measuring, values: Sequence[Array], plan: SweepPlan) -> Sweep:
-    """Compare every condition with the baseline, and lay everything out.
-
-    Args:
-        study: what was measured.
-        measuring: what measured it.
-        values: per-example values of each condition.
-        plan: what was asked for.
-
-    Returns:
-        The result.
-    """
+def _assemble(study: _Study, measuring: Measuring, values: Sequence[Array], plan: SweepPlan) -> Sweep:
+    """Compare every condition with the baseline, and lay everything out."""
     baseline = measuring.baseline()
     metrics = study.benchmark.metrics
     measured = {one.name: found for one, found in zip(study.conditions, values, strict=True)}
@@ -365,7 +341,7 @@ def assemble(study: Study, measuring: Measuring, values: Sequence[Array], plan: 
     )
 
 
-def _importance(study: Study, table: pd.DataFrame, plan: SweepPlan) -> pd.DataFrame:
+def _importance(study: _Study, table: pd.DataFrame, plan: SweepPlan) -> pd.DataFrame:
     parts = [one.importance for one in study.found]
     if plan.sweep == "each":
         primary = study.benchmark.metrics[0]
@@ -376,7 +352,7 @@ def _importance(study: Study, table: pd.DataFrame, plan: SweepPlan) -> pd.DataFr
 
 
 def _notes(
-    study: Study, measuring: Measuring, baseline: Array, measured: Mapping[str, Array]
+    study: _Study, measuring: Measuring, baseline: Array, measured: Mapping[str, Array]
 ) -> tuple[str, ...]:
     warn = getattr(study.benchmark, "warn", None)
     own: tuple[str, ...] = warn(baseline) if warn is not None else ()
@@ -385,7 +361,7 @@ def _notes(
 
 
 def _facts(
-    study: Study, measuring: Measuring, plan: SweepPlan, table: pd.DataFrame, importance: pd.DataFrame
+    study: _Study, measuring: Measuring, plan: SweepPlan, table: pd.DataFrame, importance: pd.DataFrame
 ) -> dict[str, Any]:
     benchmark = study.benchmark
     baseline = measuring.baseline()
@@ -443,7 +419,7 @@ def halves(benchmark: Benchmark, seed: int) -> tuple[list[int], list[int]]:
     return sorted(order[: n // 2].tolist()), sorted(order[n // 2 :].tolist())
 
 
-def estimates(
+def _estimates(
     lens: Lens,
     benchmark: Benchmark,
     heads: tuple[Head, ...],
@@ -455,16 +431,8 @@ def estimates(
     return [_kept(lens, benchmark, heads, method, plan, units) for method in order]
 
 
-def removal_order(found: Estimate) -> tuple[Head, ...]:
-    """Order heads for removal: the least important first, of equals the last of the model.
-
-    Args:
-        found: an estimate; a head without number (the metric is not defined without it) counts as the
-            most important.
-
-    Returns:
-        The heads.
-    """
+def _removal_order(found: Estimate) -> tuple[Head, ...]:
+    """Order heads for removal: the least important first, of equals the last, without number at the end."""
     worth = np.where(np.isnan(found.values), np.inf, found.values)
     ranks = np.argsort(-worth, kind="stable")
     return tuple(found.heads[place] for place in ranks[::-1])
@@ -513,7 +481,7 @@ def _made(
     seed, permutations, known = plan.options.seed, plan.permutations, None
     if method == "shapley":
         sets = removed_sets(heads, permutations, seed)
-        known = losses(lens, benchmark, sets, units, plan.engine, plan.progress)
+        known = _losses(lens, benchmark, sets, units, plan.engine, plan.progress)
     settings = ImportanceSettings(
         normalise=plan.normalise,
         permutations=permutations,
@@ -546,12 +514,8 @@ Heads = frozenset[Head]
 
 
 @dataclass(frozen=True, eq=False)
-class Losing:
-    """The work of measuring a benchmark's loss without some heads.
-
-    Args:
-        benchmark: what is measured.
-    """
+class _Losing:
+    """The work of measuring a benchmark's loss without some heads."""
 
     benchmark: Benchmark
 
@@ -560,7 +524,7 @@ class Losing:
         return badness(lens, self.benchmark)
 
 
-def losses(
+def _losses(
     lens: Lens,
     benchmark: Benchmark,
     sets: Sequence[Heads],
@@ -568,19 +532,7 @@ def losses(
     engine: Engine | None = None,
     progress: bool = False,
 ) -> dict[Heads, float]:
-    """Measure what is lost without sets of heads, see `headlens.ablation.importance.badness`.
-
-    Args:
-        lens: the model.
-        benchmark: what is measured.
-        sets: the sets of heads, each once.
-        units: finished work on disk; None keeps none.
-        engine: where they are measured; here by default.
-        progress: show a progress bar on stderr.
-
-    Returns:
-        The loss, or the metric turned so that smaller is better, by set.
-    """
+    """Measure what is lost without sets of heads, see `headlens.ablation.importance.badness`."""
     names = {out: _name(out) for out in sets}
     known: dict[Heads, float] = {}
     for out, name in names.items():
@@ -591,7 +543,7 @@ def losses(
     with tqdm(
         total=len(sets), initial=len(known), desc="remove", disable=not progress, file=sys.stderr, unit="run"
     ) as bar:
-        for number, loss in (engine or Here()).run(lens, Losing(benchmark), queue):
+        for number, loss in (engine or Here()).run(lens, _Losing(benchmark), queue):
             known[queue[number]] = float(loss)
             if units:
                 units.save_facts(names[queue[number]], float(loss))

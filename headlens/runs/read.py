@@ -122,6 +122,14 @@ def read_tags(run: Path) -> dict[Head, tuple[str, ...]]:
     return tags_by_head(read_table(run / "tags.csv", [*HEAD, "tags"], ("stack", "tags")))
 
 
+def tags_of(lens: Lens, run: Path) -> dict[Head, tuple[str, ...]]:
+    """Read the tags of each head, as `read_tags`, of a run that must be about the model at hand."""
+    tags = read_tags(run)
+    _check(run, tags, lens.anatomy.heads, whole=True)
+    SameModel(lens).check(run)
+    return tags
+
+
 def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
     """Read which heads carry which tags.
 
@@ -135,9 +143,7 @@ def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
     Raises:
         RunError: the directory holds no such run, or that of another model, or no head has a tag.
     """
-    tags = read_tags(run)
-    _check(run, tags, lens.anatomy.heads, whole=True)
-    SameModel(lens).check(run)
+    tags = tags_of(lens, run)
     names = sorted({tag for carried in tags.values() for tag in carried})
     if not names:
         raise RunError(f"No head has a tag in {run}.", "Classify on a larger corpus, and name that run.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,10 +19,10 @@ from sklearn.metrics import silhouette_score  # type: ignore[import-untyped]
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import Inputs, sentence_inputs
 from headlens.corpus.read import corpus_facts, read_corpus
-from headlens.errors import CorpusError, InputError, RunError
+from headlens.errors import CorpusError, InputError
 from headlens.model.heads import Head, link_name
 from headlens.model.lens import Lens, check_ids
-from headlens.runs.read import TableForm, at, read_marks
+from headlens.runs.read import TableForm, at, tags_of
 from headlens.runs.record import Clock, record
 from headlens.runs.result import Examples, Result
 from headlens.scoring.passes import RunOptions, because
@@ -118,7 +117,7 @@ def similar(
             "This model came without a tokenizer.", "Give one: headlens.load(model, tokenizer=...)."
         )
     chosen = _chosen(lens, options)
-    tags = _read_tags(lens, options.tags)
+    tags = None if options.tags is None else tags_of(lens, Path(options.tags))
     inputs = _inputs(lens, corpus, reading)
     stacks = []
     for stack in dict.fromkeys(head.stack for head in chosen):
@@ -172,19 +171,6 @@ def _chosen(lens: Lens, options: SimilarOptions) -> tuple[Head, ...]:
                 f"{n_heads} heads do not make {options.clusters} clusters.", f"Type --clusters {n_heads}."
             )
     return chosen
-
-
-def _read_tags(lens: Lens, run: str | Path | None) -> dict[Head, tuple[str, ...]] | None:
-    """The tags of every head, strongest first, from a run of classify about this model; None for no run."""
-    if run is None:
-        return None
-    tags = read_marks([run], lens).tags
-    if tags is None:
-        raise RunError(
-            f"Expected the --out of a headlens classify; {run} has no tags.csv.",
-            f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
-        )
-    return {head: tuple(mine) for head, mine in tags.items()}
 
 
 def _inputs(lens: Lens, corpus: Corpus, reading: RunOptions) -> Inputs:
