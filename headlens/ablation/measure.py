@@ -23,10 +23,9 @@ from headlens.benchmarks.metrics import Array
 from headlens.benchmarks.registry import Benchmark
 from headlens.engine.local import Engine, Here
 from headlens.errors import RunError
-from headlens.model.blocks import blocks_of, first_block
 from headlens.model.finite import diagnosing, find_source
 from headlens.model.heads import Head
-from headlens.model.lens import Lens
+from headlens.model.lens import Lens, blocks_of, first_block
 from headlens.model.replacements import NEED_REFERENCE, Reference, gather
 from headlens.util.files import (
     file_name,

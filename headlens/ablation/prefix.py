@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.model.blocks import LayerCall, blocks_of, first_block, replaced_forward
 from headlens.model.heads import Head, Site
-from headlens.model.lens import Lens
+from headlens.model.lens import LayerCall, Lens, blocks_of, first_block, replaced_forward
 from headlens.model.seam import Given
 from headlens.model.trace import run
 

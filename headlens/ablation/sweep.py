@@ -48,8 +48,7 @@ from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.model.lens import Lens, fingerprint
 from headlens.runs.read import tagged_heads
-from headlens.runs.record import Clock, record
-from headlens.runs.result import Examples
+from headlens.runs.result import Clock, Examples, record
 from headlens.util import __version__
 from headlens.util.files import GATES, file_sha256, locked
 from headlens.util.statistics import RESAMPLES, draws

@@ -16,10 +16,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from headlens.benchmarks.base import BenchmarkOptions, need_tokenizer
 from headlens.errors import ModelError, is_out_of_memory
-from headlens.model.blocks import replaced_forward
 from headlens.model.devices import moved
 from headlens.model.finite import holds_none
-from headlens.model.lens import Lens, body_weights, check_ids, known_pad
+from headlens.model.lens import Lens, body_weights, check_ids, known_pad, replaced_forward
 from headlens.model.trace import run
 
 LOGITS_AT_ONCE = 2**25  # in float32: 128 MiB

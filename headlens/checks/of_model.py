@@ -31,12 +31,11 @@ from headlens.checks.inputs import (
 )
 from headlens.corpus.inputs import AsTarget, sentence_inputs
 from headlens.corpus.words import AlignmentError, Encoded, encode_text, encode_words
-from headlens.model.attention_call import configs_of
+from headlens.model.attention_call import LazyMask, configs_of
 from headlens.model.finite import broken_parameter
 from headlens.model.heads import Head, Site
 from headlens.model.lens import Lens, body_weights, n_known
 from headlens.model.load import in_order, surplus_weights
-from headlens.model.masks import LazyMask
 from headlens.model.source import read_compact
 from headlens.util.formatting import counted
 

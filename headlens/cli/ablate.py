@@ -121,7 +121,7 @@ def command(
     """
     from headlens.ablation.sweep import open_for, run_sweep
     from headlens.report.page.ablate import on_screen
-    from headlens.runs import record as runs
+    from headlens.runs import result as runs
 
     clock = runs.Clock.start()
     plan = _plan(typed, out, options)

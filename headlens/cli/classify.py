@@ -173,7 +173,7 @@ def command(
     needed to do it again).
     """
     from headlens.corpus.read import read_corpus
-    from headlens.runs import record as runs
+    from headlens.runs import result as runs
     from headlens.scoring.classify import RunOptions, Settings, Sources, classify
 
     clock = runs.Clock.start()

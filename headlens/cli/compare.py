@@ -33,7 +33,7 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     With --out, writes compare_heads.csv, compare_tags.csv, compare_scores.csv, figures/changes, run.json and
     report.html.
     """
-    from headlens.runs.record import prepare
+    from headlens.runs.result import prepare
     from headlens.scoring.classify import Classification
     from headlens.scoring.compare import compare
 

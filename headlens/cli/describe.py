@@ -26,7 +26,7 @@ def command(model: str, as_json: bool, seq_len: int, revision: str | None, trust
 
     No weights are read: a config.json is enough.
     """
-    from headlens.model.describe import describe, sketch, table
+    from headlens.model.anatomy import describe, sketch, table
     from headlens.model.load import find
 
     hush()

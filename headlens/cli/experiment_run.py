@@ -19,7 +19,7 @@ from headlens.cli.experiment_file import Experiment, Section, as_seen, seen_from
 from headlens.cli.options import CorpusPath
 from headlens.corpus.hub import is_hub, parse
 from headlens.report.page.experiment import COLUMNS, ExperimentResult
-from headlens.runs import record as runs
+from headlens.runs import result as runs
 from headlens.util import __version__
 from headlens.util.files import (
     file_sha256,
@@ -79,7 +79,7 @@ def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.D
     Raises:
         RunError: a file cannot be written.
     """
-    from headlens.report.page.write import write_report
+    from headlens.report.artist import write_report
 
     table = _compared(experiment, out)
     facts = {

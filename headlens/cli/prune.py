@@ -66,7 +66,7 @@ def command(
     if (run is None) != (keep is None):
         raise click.UsageError("--from RUN and --keep SHARE go together, such as --from RUN --keep 0.75.")
     from headlens.pruning.prune import check_place, prune
-    from headlens.runs import record as runs
+    from headlens.runs import result as runs
 
     clock = runs.Clock.start()
     check_place(out)  # before the model is loaded: that takes a while

@@ -22,7 +22,7 @@ def command(runs: tuple[Path, ...], out: Path) -> None:
     The page needs no network and no other file: it holds the figures, sortable tables, the CSV files to
     download, and the attention of every head on a few examples.
     """
-    from headlens.report.page.write import write_report
+    from headlens.report.artist import write_report
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise click.BadParameter(f"expected a file that ends in .html, found {out.name}", param_hint="--out")

@@ -51,7 +51,7 @@ def command(
     from headlens.cli.experiment_file import on_models, read_experiment
     from headlens.cli.experiment_run import conclude, plain_name, run, steps
     from headlens.report.page.experiment import as_published
-    from headlens.runs import record as runs
+    from headlens.runs import result as runs
 
     experiment = read_experiment(file, group_of(ctx))
     if models:

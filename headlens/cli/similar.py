@@ -85,7 +85,7 @@ def command(
     Of encoder-decoder models the encoder's heads are compared.
     """
     from headlens.corpus.read import read_corpus
-    from headlens.runs import record as runs
+    from headlens.runs import result as runs
     from headlens.scoring.passes import RunOptions
     from headlens.similarity.similar import SimilarOptions, similar
 

@@ -12,8 +12,7 @@ from typing import Any
 from headlens.corpus.conll2012 import read_conll2012
 from headlens.corpus.conllu import read_conllu
 from headlens.corpus.corpus import SAMPLE, Corpus, unreadable
-from headlens.corpus.hub import FORM, DatasetPlace, is_hub, parse, shown
-from headlens.corpus.hub_corpus import read_dataset
+from headlens.corpus.hub import FORM, DatasetPlace, is_hub, parse, read_dataset, shown
 from headlens.corpus.plain import read_plain
 from headlens.errors import CorpusError
 from headlens.util.files import IrregularFileError, check_regular
@@ -60,7 +59,7 @@ def read_files(
         paths: files, folders and ``hub:DATASET[:CONFIG[:SPLIT]]``, in order; one or several.
         parser: what parses plain text, such as "spacy:en_core_web_sm"; see `read_plain`. It never touches
             what is annotated.
-        columns: of datasets, see `headlens.corpus.hub_corpus.choose`; by default they are found by name.
+        columns: of datasets, see `headlens.corpus.hub.choose`; by default they are found by name.
         max_sentences: keep only the first so many; of a dataset no more are read.
 
     Returns:

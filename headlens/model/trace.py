@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.errors import ModelError
-from headlens.model.attention_call import AttentionCall, route, uses_interface
+from headlens.model.attention_call import AttentionCall, LazyMask, route, uses_interface
 from headlens.model.devices import input_device
-from headlens.model.masks import LazyMask
 
 N_TOKENS = 4
 REMEDIES = {

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from headlens.errors import ModelError
-from headlens.model.anatomy import Anatomy
-from headlens.model.describe import examine_config
+from headlens.model.anatomy import Anatomy, examine_config
 from headlens.model.finite import holds_none
 from headlens.model.heads import Head
 from headlens.model.lens import Lens

@@ -31,8 +31,7 @@ from headlens.residual.measure import (
 )
 from headlens.residual.stream import BY_TOKEN, Array, joints_of
 from headlens.runs.read import TableForm, at
-from headlens.runs.record import Clock, record
-from headlens.runs.result import Examples, Result
+from headlens.runs.result import Clock, Examples, Result, record
 from headlens.util.drawing import artist
 
 if TYPE_CHECKING:

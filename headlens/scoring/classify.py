@@ -17,13 +17,11 @@ from headlens.errors import CorpusError, InputError, RunError
 from headlens.model.heads import STACKS, number_ranges
 from headlens.model.lens import Lens
 from headlens.runs.read import AGAIN, TableForm
-from headlens.runs.record import Clock, record
-from headlens.runs.result import Examples, Result
+from headlens.runs.result import Clock, Examples, Result, record
 from headlens.scoring.base import Context, Scorer, Tally
 from headlens.scoring.evidence import Settings, margins_in_force, score_table, tag_table
-from headlens.scoring.passes import RunOptions, run_passes
+from headlens.scoring.passes import RunOptions, Written, run_pairs, run_passes
 from headlens.scoring.scorers import SCORERS
-from headlens.scoring.seq2seq import Written, run_pairs
 from headlens.util.files import SCORES, TAGS, HeadScores
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from scipy import stats
 
 from headlens.errors import RunError
 from headlens.runs.read import TableForm
-from headlens.runs.record import record_without_model
-from headlens.runs.result import Examples, Result
+from headlens.runs.result import Examples, Result, record_without_model
 from headlens.scoring.classify import Classification
 
 HEADS = ["stack", "layer", "head", "first", "second", "gained", "lost"]

@@ -23,8 +23,7 @@ from headlens.errors import CorpusError, InputError
 from headlens.model.heads import Head, link_name
 from headlens.model.lens import Lens, check_ids
 from headlens.runs.read import TableForm, at, tags_of
-from headlens.runs.record import Clock, record
-from headlens.runs.result import Examples, Result
+from headlens.runs.result import Clock, Examples, Result, record
 from headlens.scoring.passes import RunOptions, because
 from headlens.similarity.measure import LARGEST, Array, Compared, by_head, compare_heads
 from headlens.util.formatting import listing

@@ -7,7 +7,7 @@ import torch
 
 import headlens
 from headlens.ablation.prefix import BLOCKS, HEADS, NOTHING, PROJECTIONS, Prefix
-from headlens.model.blocks import blocks_of, first_block
+from headlens.model.lens import blocks_of, first_block
 from headlens.model.replacements import gather
 from support.families import ALL, BY_INTERFACE, batch, build
 

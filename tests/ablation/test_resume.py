@@ -37,7 +37,7 @@ def place(tmp_path_factory):
 SERVER = """
 import json, os, sys
 import headlens.cli.ablate, headlens.report.viewer, headlens.report.ablation_figures
-import headlens.report.page.write
+import headlens.report.artist
 import headlens.ablation.sweep, transformers.models.bert.modeling_bert
 from headlens.cli import main
 

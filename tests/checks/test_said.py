@@ -9,7 +9,7 @@ from transformers import masking_utils
 
 import headlens
 from headlens.checks.of_model import Reach, config_of, counts, reach_of
-from headlens.model.masks import LazyMask
+from headlens.model.attention_call import LazyMask
 from support.families import ALL, build
 from support.toys import site
 

@@ -11,11 +11,10 @@ import pytest
 import transformers
 from click.testing import CliRunner
 
-import headlens.model.describe
+import headlens.model.anatomy
 from headlens import cli
 from headlens.errors import ModelError
-from headlens.model.anatomy import examine
-from headlens.model.describe import table
+from headlens.model.anatomy import examine, table
 from support.families import build
 
 
@@ -144,7 +143,7 @@ def test_an_unexpected_error_is_one_line(monkeypatch):
     def fail(*_):
         raise RuntimeError("first\n  second")
 
-    monkeypatch.setattr(headlens.model.describe, "sketch", fail)
+    monkeypatch.setattr(headlens.model.anatomy, "sketch", fail)
     assert run("describe", "minilm") == (
         1,
         "",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headlens.corpus import hub_corpus
+from headlens.corpus import hub as hub_corpus
 from headlens.corpus.conllu import read_conllu
 from headlens.corpus.hub import DatasetPlace, parse, seen_from, shown
 from headlens.corpus.plain import read_plain

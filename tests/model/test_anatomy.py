@@ -11,8 +11,7 @@ import torch
 import transformers
 
 from headlens.errors import ModelError
-from headlens.model.anatomy import Anatomy, _layers, examine
-from headlens.model.describe import sketch
+from headlens.model.anatomy import Anatomy, _layers, examine, sketch
 from headlens.model.load import Source, find
 from support.families import ALL, build, goes_through_the_interface
 

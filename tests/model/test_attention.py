@@ -247,7 +247,7 @@ def test_fully_ablated_layer_leaves_the_bias_only():
 
 
 def test_no_four_dimensional_mask_is_made(monkeypatch):
-    from headlens.model import masks
+    from headlens.model import attention_call as masks
 
     lens = headlens.load(build("llama"))
     rows = []

@@ -184,7 +184,7 @@ def test_without_accelerate(folder, monkeypatch):
 
 
 def test_the_record_says_where_the_parts_are(folder):
-    from headlens.runs.record import Clock, record
+    from headlens.runs.result import Clock, record
 
     def told(**options):
         return record("x", headlens.load(str(folder), **options), {}, {}, Clock.start())["model"]

@@ -7,8 +7,8 @@ import torch
 from torch.testing import assert_close
 
 import headlens
-from headlens.model.reference import HeadMatrices, causal, fused, padding, pattern, sum_over_heads
 from support import families, toys
+from support.textbook_attention import HeadMatrices, causal, fused, padding, pattern, sum_over_heads
 
 
 def matrices(n_heads, n_kv_heads, dtype, width=5, value_width=3, model_width=16):

@@ -11,8 +11,8 @@ from transformers.masking_utils import (
 )
 
 import headlens
+from headlens.model.attention_call import Strip, additive, lazy_mask
 from headlens.model.heads import Site
-from headlens.model.masks import Strip, additive, lazy_mask
 from support.families import VOCAB, build
 
 CAUSAL = {"mask_function": causal_mask_function, "q_length": 12, "kv_length": 12, "batch_size": 2}

@@ -13,7 +13,7 @@ from headlens.ablation.measure import Units
 from headlens.cli.experiment_published import TAKES, read_published
 from headlens.errors import HeadlensError, RunError
 from headlens.model.heads import Head
-from headlens.report.page.write import report_page
+from headlens.report.artist import report_page
 from headlens.runs.read import read_marks
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import compare

@@ -10,8 +10,8 @@ import lxml.html
 import pandas as pd
 import pytest
 
+from headlens.report.artist import KINDS, Kind, report_page
 from headlens.report.page import section as parts
-from headlens.report.page.write import KINDS, Kind, report_page
 from headlens.report.words import COLUMNS, tag_definition
 from headlens.runs.read import TableForm
 from headlens.runs.result import Result

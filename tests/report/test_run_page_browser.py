@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from headlens.report.page.write import write_report
+from headlens.report.artist import write_report
 from support import finishedruns
 from support.browser import open_page
 
@@ -108,7 +108,7 @@ def test_infinite_evidence_sorts_last(chromium, tmp_path):
 
 
 def test_filter_and_long_tables(chromium, tmp_path, monkeypatch):
-    monkeypatch.setattr("headlens.report.page.write.SHOWN", 2)
+    monkeypatch.setattr("headlens.report.artist.SHOWN", 2)
     with open_page(chromium, page_of(finishedruns.classify_run(tmp_path))) as page:
         box = table(page, "Every head and its tags")
         assert column(box, 1) == ["0.0", "0.1"]

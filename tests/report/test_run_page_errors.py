@@ -5,7 +5,7 @@ import re
 import pytest
 
 from headlens.errors import RunError
-from headlens.report.page.write import report_page, write_report
+from headlens.report.artist import report_page, write_report
 from headlens.util.files import ABLATION
 from support import finishedruns
 

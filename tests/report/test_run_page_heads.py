@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from headlens.model.heads import Head
-from headlens.report.page.write import write_report
+from headlens.report.artist import write_report
 from headlens.report.viewer import save_examples
 from headlens.runs.read import Marks
 from support import finishedruns, toys

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
-from headlens.report.page.write import write_report
+from headlens.report.artist import write_report
 from headlens.report.viewer import save_examples
 from headlens.runs.read import Marks
 from headlens.util.formatting import visible

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from headlens.errors import RunError
-from headlens.report.page.write import report_page, write_report
+from headlens.report.artist import report_page, write_report
 from support import alike, finishedruns, madeup
 from support.browser import open_page
 from support.runpages import cells, page_of, said

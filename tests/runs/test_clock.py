@@ -9,7 +9,7 @@ import pytest
 
 import headlens
 from headlens.ablation.sweep import sweep
-from headlens.runs import record as runs
+from headlens.runs import result as runs
 from headlens.util.files import locked
 from support.toytext import store_bert, toy_pairs, write_pairs
 

@@ -12,7 +12,7 @@ import headlens
 from headlens.errors import InputError, RunError
 from headlens.report.page.experiment import COLUMNS, ExperimentResult
 from headlens.residual.contributions import contributions
-from headlens.runs.record import record_without_model
+from headlens.runs.result import record_without_model
 from headlens.similarity.similar import similar
 from support import pictures, real, toys
 

@@ -17,7 +17,7 @@ import headlens
 from headlens.errors import RunError
 from headlens.lens import Lens
 from headlens.model.load import Source
-from headlens.runs import record as runs
+from headlens.runs import result as runs
 from headlens.util.files import HOLDER, LOCK
 from support.families import build
 

@@ -2,7 +2,7 @@
 
 import lxml.html
 
-from headlens.report.page.write import report_page
+from headlens.report.artist import report_page
 
 
 def page_of(*runs):

@@ -18,7 +18,7 @@ from headlens.ablation.result import (
 from headlens.benchmarks.metrics import Ratio
 from headlens.model.heads import Head
 from headlens.report.ablation_figures import figures
-from headlens.runs.record import plain
+from headlens.runs.result import plain
 
 LOSS = Ratio("loss", "loss per token (nats)", False, 0)
 ACCURACY = Ratio("accuracy", "accuracy", True, 0)

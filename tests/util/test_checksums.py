@@ -12,8 +12,8 @@ from headlens.ablation.measure import Units
 from headlens.cli.experiment_published import read_published
 from headlens.errors import HeadlensError, RunError
 from headlens.report import viewer as examples
-from headlens.report.page.write import report_page
-from headlens.runs import record as runs
+from headlens.report.artist import report_page
+from headlens.runs import result as runs
 from headlens.runs.read import read_marks, tagged_heads
 from headlens.scoring.classify import Classification
 from headlens.util.files import CHANGED, SCORES, load_record, read_checked, read_csv, remove, seal, unseal

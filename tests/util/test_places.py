@@ -15,7 +15,7 @@ from headlens.cli import main
 from headlens.errors import RunError
 from headlens.pruning.prune import staged
 from headlens.report.canvas import InchFigure, save_drawn
-from headlens.runs import record as runs
+from headlens.runs import result as runs
 from headlens.util.files import HOLDER, file_name, inner_folder, write_bytes, write_text
 from support import anything
 from support.toytext import store_bert, toy_pairs, write_pairs

@@ -11,7 +11,7 @@ import pandas as pd
 
 from headlens.report.page.section import Column, PageSection, Table
 from headlens.report.words import RunPlace
-from headlens.runs import record
+from headlens.runs import result as record
 from headlens.runs.read import TableForm, at
 from headlens.runs.result import Examples, Result
 from headlens.util.files import write_csv

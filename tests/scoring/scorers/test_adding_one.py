@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 import headlens
 from headlens.cli import main
+from headlens.report.artist import report_page
 from headlens.report.canvas import style_of
-from headlens.report.page.write import report_page
 from headlens.report.tag_figures import draw_all
 from headlens.scoring.base import Counts, Gold, Rule, Scorer, TokenView
 from headlens.scoring.scorers import SCORERS
