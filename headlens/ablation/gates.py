@@ -105,20 +105,6 @@ def learn_gates(
     It misleads where heads stand in for each other: under pressure to close one of them may stay open and
     the others not, and which one is chance. A head that does all its work however little it is open looks
     irrelevant: no gradient tells what closing it costs. Roles depend on `Fit.pressure`.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads under study; all others stay open.
-        fit: how to learn.
-        seed: of examples and samples.
-        progress: show a progress bar on stderr.
-
-    Returns:
-        Probabilities under both pressures.
-
-    Raises:
-        InputError: the benchmark's loss is not a number, or has no finite derivative in half of all steps.
     """
     fit = fit or Fit()
     on, off = loss_without(lens, benchmark), loss_without(lens, benchmark, heads)
@@ -185,7 +171,7 @@ def _slope(lens: Lens, benchmark: Differentiable, heads: Sequence[Head], gates: 
     """
     leaf = gates.to(lens.device, torch.float64 if lens.model.dtype == torch.float64 else torch.float32)
     leaf.requires_grad_()
-    with differentiating(lens, shared(heads, leaf)):
+    with differentiating(lens, _shared(heads, leaf)):
         total = torch.zeros(len(heads), dtype=torch.float64)
         try:
             for lot in benchmark.losses(lens):
@@ -303,7 +289,7 @@ def _keeping(found: Tensor, numbers: list[int], columns: list[int]) -> Callable[
     return keep
 
 
-def shared(heads: Sequence[Head], gates: Tensor) -> Edit:
+def _shared(heads: Sequence[Head], gates: Tensor) -> Edit:
     """Make the edit that multiplies heads' outputs by the same gates for all inputs.
 
     Args:
@@ -337,31 +323,13 @@ def shared(heads: Sequence[Head], gates: Tensor) -> Edit:
 
 @contextmanager
 def differentiating(lens: Lens, edit: Edit) -> Iterator[None]:
-    """Edit heads' outputs so that gradients reach the edit, and it alone, while the block lasts.
-
-    Args:
-        lens: the model; its weights are frozen inside, and afterwards it is as it was, also after an
-            exception.
-        edit: for `Lens.edit`.
-
-    Yields:
-        Nothing.
-    """
+    """Edit heads' outputs so that gradients reach the edit, and it alone, while the block lasts."""
     with lens.edit(edit), _frozen(lens.model), torch.inference_mode(False), torch.enable_grad():
         yield
 
 
 def loss_without(lens: Lens, benchmark: Differentiable, heads: Sequence[Head] = ()) -> float:
-    """Compute a benchmark's loss without some heads.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: whose outputs before W_O are 0.
-
-    Returns:
-        The mean loss over examples, summed in float64.
-    """
+    """Compute a benchmark's loss without some heads."""
     total = 0.0
     with torch.no_grad(), lens.ablate(tuple(heads)):
         for lot in benchmark.losses(lens):
@@ -408,13 +376,7 @@ def _times(output: Tensor, gate: Tensor) -> Tensor:
 
 
 def show(benchmark: Benchmark, lens: Lens) -> None:
-    """Run a model over all inputs of a benchmark, for what its heads do.
-
-    Args:
-        benchmark: the inputs; one that generates shows its references (teacher forcing), and one that pads
-            without saying so shows its inputs one by one, as its own `show` does.
-        lens: the model.
-    """
+    """Run a model over all inputs of a benchmark, for what its heads do."""
     own = getattr(benchmark, "show", None)
     with torch.no_grad():
         if own is not None:

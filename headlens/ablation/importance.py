@@ -179,23 +179,7 @@ def estimate(
     method: str,
     settings: ImportanceSettings | None = None,
 ) -> Estimate:
-    """Estimate how much each head matters to a benchmark.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads under study, each once; all others stay as they are.
-        method: a name in `METHODS`.
-        settings: how.
-
-    Returns:
-        Importance of each head, positive where the model is worse without it, in units of the benchmark's
-        loss (*gates*: -1..1; *shapley*: of its primary metric, where it has no loss).
-
-    Raises:
-        InputError: there is no such method, no head, or the method needs losses and the benchmark has none.
-        ModelError: the model computes NaN or infinite numbers.
-    """
+    """Estimate how much each head matters to a benchmark."""
     if method not in METHODS:
         raise InputError(
             f"There is no estimate of importance {method!r}.", f"Choose one of: {', '.join(METHODS)}."
@@ -304,7 +288,7 @@ Value = Callable[[frozenset[Head]], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Shapley:
+class _Shapley:
     """Marginal effects of heads on a loss.
 
     Args:
@@ -336,7 +320,7 @@ class Shapley:
 
 def shapley(
     heads: Sequence[Head], value: Value, permutations: int = 10, seed: int = 0, progress: bool = False
-) -> Shapley:
+) -> _Shapley:
     """Remove heads one after another in random orders, and note what each removal costs.
 
     The mean over permutations is an unbiased estimate of the Shapley value (Castro et al. 2009; of heads:
@@ -344,16 +328,6 @@ def shapley(
 
     It misleads as far as it averages over models with half of their heads gone, which behave unlike the
     whole one; with few permutations look at the standard error.
-
-    Args:
-        heads: the heads under study; all others stay.
-        value: the loss without some heads; each set is asked for once.
-        permutations: how many orders.
-        seed: of the orders.
-        progress: show a progress bar on stderr.
-
-    Returns:
-        The marginal effects.
     """
     known: dict[frozenset[Head], float] = {}
     marginals = np.zeros((permutations, len(heads)))
@@ -368,35 +342,18 @@ def shapley(
                 after = _once(value, out, known)
                 row[place], before = after - before, after
                 bar.update()
-    return Shapley(marginals, known[frozenset()], known[frozenset(heads)])
+    return _Shapley(marginals, known[frozenset()], known[frozenset(heads)])
 
 
 def removed_sets(heads: Sequence[Head], permutations: int, seed: int) -> list[frozenset[Head]]:
-    """List the sets whose losses `shapley` asks for.
-
-    Args:
-        heads: the heads under study.
-        permutations: how many orders.
-        seed: of the orders.
-
-    Returns:
-        Each set once, in the order in which they are first asked for.
-    """
+    """List the sets whose losses `shapley` asks for."""
     orders = list(_orders(heads, permutations, seed))
     sets = (frozenset(heads[i] for i in order[:n]) for order in orders for n in range(len(heads) + 1))
     return list(dict.fromkeys(sets))
 
 
 def badness(lens: Lens, benchmark: Benchmark) -> Value:
-    """Make the function that says how bad a model is without some heads.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-
-    Returns:
-        The benchmark's loss; where it has none its primary metric, its sign turned if larger is better.
-    """
+    """Make the function that says how bad a model is without some heads."""
 
     def loss(out: tuple[Head, ...]) -> float:
         if isinstance(benchmark, Differentiable):
@@ -438,32 +395,13 @@ def from_each(heads: Sequence[Head], deltas: Mapping[Head, float], metric: Metri
     """Take as importance what is lost when a head is removed alone.
 
     It misleads where heads stand in for each other: backup heads make every one of them look idle.
-
-    Args:
-        heads: the heads in question, in model order.
-        deltas: the change of the primary metric when a head is removed alone; a head that is not in it was
-            not measured.
-        metric: the primary metric.
-
-    Returns:
-        The table `importance.csv`, method ``each``; importance is positive where the model is worse
-        without the head.
     """
     found = np.array([deltas.get(head, np.nan) for head in heads], dtype=np.float64)
     return ranked(heads, "each", 0.0 - found if metric.larger_is_better else found)
 
 
 def ranked(heads: Sequence[Head], method: str, importance: Array) -> pd.DataFrame:
-    """Rank heads by importance.
-
-    Args:
-        heads: in model order.
-        method: how the importance was found.
-        importance: of each head; NaN where it was not measured.
-
-    Returns:
-        The table `importance.csv`; rank 1 is the most important head, of equals the first of the model.
-    """
+    """Rank heads by importance."""
     table = pd.DataFrame(
         {
             "stack": [head.stack for head in heads],
@@ -478,15 +416,7 @@ def ranked(heads: Sequence[Head], method: str, importance: Array) -> pd.DataFram
 
 
 def agreement(importance: pd.DataFrame) -> pd.DataFrame:
-    """Compare how methods rank the heads.
-
-    Args:
-        importance: the table `importance.csv` of several methods.
-
-    Returns:
-        Spearman's correlation rho of every two methods, in their order, over the n heads that both have
-        measured; NaN where it is not defined: fewer than 3 heads, or all equal.
-    """
+    """Compare how methods rank the heads."""
     wide = importance.pivot_table("importance", ["stack", "layer", "head"], "method", dropna=False)
     rows = []
     for a, b in combinations(importance["method"].unique(), 2):

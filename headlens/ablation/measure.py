@@ -242,11 +242,7 @@ class _Removing:
         return [list(range(start, min(start + PART, n))) for start in range(0, max(n, 1), PART)]
 
     def begin(self, lens: Lens) -> Callable[[_Unit], _Outcome]:
-        """See `headlens.engine.local.Work`.
-
-        Raises:
-            ModelError: the model computes with NaN.
-        """
+        """See `headlens.engine.local.Work`."""
         parts = self.parts
         reference = _Once(lambda: self._gathered(lens) if self.mode in NEED_REFERENCE else None)
         known: dict[int, _Part] = {}

@@ -113,7 +113,7 @@ def cumulative(choice: Choice) -> list[Condition]:
     return made
 
 
-def only(choice: Choice) -> list[Condition]:
+def _only(choice: Choice) -> list[Condition]:
     """Keep one head of a layer and take all others of that layer out; every head has its turn."""
     made = []
     for layer in choice.layers().values():
@@ -126,7 +126,7 @@ def only(choice: Choice) -> list[Condition]:
     return made
 
 
-def layer(choice: Choice) -> list[Condition]:
+def _layer(choice: Choice) -> list[Condition]:
     """Take out each whole layer; with chosen heads, those of it that are chosen."""
     return [
         Condition(f"layer {name}", tuple(head for head in heads if head in choice.heads))
@@ -147,7 +147,7 @@ def tags(choice: Choice) -> list[Condition]:
     return made
 
 
-def together(choice: Choice) -> list[Condition]:
+def _together(choice: Choice) -> list[Condition]:
     """Take all chosen heads out together."""
     return [Condition("set", choice.heads)]
 
@@ -155,10 +155,10 @@ def together(choice: Choice) -> list[Condition]:
 SWEEPS: Mapping[str, Callable[[Choice], list[Condition]]] = {
     "each": each,
     "cumulative": cumulative,
-    "only": only,
-    "layer": layer,
+    "only": _only,
+    "layer": _layer,
     "tags": tags,
-    "set": together,
+    "set": _together,
 }
 """What lists the conditions of each kind of sweep, in the order of the tables."""
 

@@ -40,9 +40,9 @@ class Prefix:
         if self._blocks:
             self.level = PROJECTIONS if lens.anatomy.by_interface else BLOCKS
         self.passes = self.reused = 0  # since the clean run
-        self._passes: dict[bytes, Pass] = {}
+        self._passes: dict[bytes, _Pass] = {}
         self._boundary = 0  # the block that is run next
-        self._probe: Pass | None = None  # a few tokens, on which every boundary is tried
+        self._probe: _Pass | None = None  # a few tokens, on which every boundary is tried
 
     @property
     def tried(self) -> bool:
@@ -64,9 +64,9 @@ class Prefix:
 
         def note(site: Site, output: Tensor) -> Tensor:
             given = self._lens.seam.given
-            key = pass_key(given) if given is not None and site.index == 0 else None
+            key = _pass_key(given) if given is not None and site.index == 0 else None
             if given is not None and key is not None and key not in self._passes:
-                self._passes[key] = Pass(given.module, dict(given.inputs))
+                self._passes[key] = _Pass(given.module, dict(given.inputs))
             return output
 
         with self._lens.edit(note) if self._blocks else nullcontext():
@@ -99,11 +99,11 @@ class Prefix:
         places = {(head.stack, head.layer) for head in heads}
         first = next(site for site in self._lens.anatomy.sites if (site.stack, site.layer) in places)
         level = min(self.level, BLOCKS) if patterns else self.level
-        with Replay(self._lens, self._blocks, self._counted)(self._boundary, first.index, level):
+        with _Replay(self._lens, self._blocks, self._counted)(self._boundary, first.index, level):
             yield
 
-    def _counted(self, given: Given) -> Pass | None:
-        key = None if torch.is_grad_enabled() else pass_key(given)
+    def _counted(self, given: Given) -> _Pass | None:
+        key = None if torch.is_grad_enabled() else _pass_key(given)
         found = self._passes.get(key) if key is not None else None
         self.passes += 1
         self.reused += found is not None
@@ -141,7 +141,7 @@ class Prefix:
         self._boundary = block
 
     @torch.inference_mode()
-    def _advance(self, one: Pass, block: int) -> None:
+    def _advance(self, one: _Pass, block: int) -> None:
         """Run one pass from its boundary up to the heads of a block."""
         wanted = self._blocks[block].sites
         heads: dict[Site, Tensor] = {}
@@ -159,19 +159,19 @@ class Prefix:
                 blocks[self._blocks[index].container] = output
 
         known = max((site.index for site in one.heads), default=-1)
-        replay = Replay(self._lens, self._blocks, lambda given: one)
+        replay = _Replay(self._lens, self._blocks, lambda given: one)
         with self._lens.edit(keep), replay(self._boundary, known, self.level, note), suppress(_Enough):
             one.module(**one.inputs)
         one.blocks, one.heads = blocks, heads
 
     @torch.inference_mode()
-    def _as_before(self, one: Pass) -> bool:
+    def _as_before(self, one: _Pass) -> bool:
         """Whether a pass that leaves out what is known puts out what the whole one does."""
         known = max((site.index for site in one.heads), default=-1)
         with self._lens.edit(lambda site, output: output):
-            clean = tensors_in(one.module(**one.inputs))
-            with Replay(self._lens, self._blocks, lambda given: one)(self._boundary, known, self.level):
-                again = tensors_in(one.module(**one.inputs))
+            clean = _tensors_in(one.module(**one.inputs))
+            with _Replay(self._lens, self._blocks, lambda given: one)(self._boundary, known, self.level):
+                again = _tensors_in(one.module(**one.inputs))
         return len(clean) == len(again) and all(map(_close, clean, again))
 
 
@@ -189,7 +189,7 @@ NOTHING, BLOCKS, HEADS, PROJECTIONS = range(4)
 
 
 @dataclass(slots=True)
-class Pass:
+class _Pass:
     """One pass through the model: how it was called, and what it came to at a boundary between blocks.
 
     Args:
@@ -207,11 +207,11 @@ class Pass:
     @property
     def size(self) -> int:
         """Bytes kept."""
-        tensors = {id(t): t for kept in (self.blocks, self.heads) for t in tensors_in(kept)}
+        tensors = {id(t): t for kept in (self.blocks, self.heads) for t in _tensors_in(kept)}
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
-class Replay:
+class _Replay:
     """Runs a model from a boundary on.
 
     Args:
@@ -221,13 +221,13 @@ class Replay:
     """
 
     def __init__(
-        self, lens: Lens, blocks: tuple[LayerCall, ...], find: Callable[[Given], Pass | None]
+        self, lens: Lens, blocks: tuple[LayerCall, ...], find: Callable[[Given], _Pass | None]
     ) -> None:
         self._lens = lens
         self._blocks = blocks
         self._find = find
         self._given: Given | None = None
-        self._pass: Pass | None = None
+        self._pass: _Pass | None = None
         self._count = 0  # blocks called in this pass
         self._at_boundary = False
 
@@ -235,17 +235,7 @@ class Replay:
     def __call__(
         self, boundary: int, known: int, level: int, note: Callable[[int, Any], None] | None = None
     ) -> Iterator[None]:
-        """Leave out what is known while the block lasts.
-
-        Args:
-            boundary: the first block that is run.
-            known: index of the last site whose heads' outputs may come from memory; -1 for none.
-            level: how much to leave out.
-            note: told the number and output of every block that is run.
-
-        Yields:
-            Nothing.
-        """
+        """Leave out what is known while the block lasts."""
 
         def block(forward: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
             one, index = self._current(), self._count
@@ -271,7 +261,7 @@ class Replay:
         with replaced_forward(modules), self._lens.seam.supply(supplied):
             yield
 
-    def _current(self) -> Pass | None:
+    def _current(self) -> _Pass | None:
         """The known pass that the running one repeats."""
         given = self._lens.seam.given
         if given is not self._given:
@@ -309,30 +299,16 @@ class Replay:
         return self._lens.model.get_submodule(path)
 
 
-def tensors_in(value: Any) -> list[Tensor]:
-    """List the tensors in what a module returns, in order.
-
-    Args:
-        value: a tensor, or tuples, lists and mappings of such.
-
-    Returns:
-        The tensors.
-    """
+def _tensors_in(value: Any) -> list[Tensor]:
+    """List the tensors in what a module returns, in order."""
     if isinstance(value, Tensor):
         return [value]
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return [tensor for item in items for tensor in tensors_in(item)]
+    return [tensor for item in items for tensor in _tensors_in(item)]
 
 
-def pass_key(given: Given) -> bytes | None:
-    """Name a pass by what was called with what.
-
-    Args:
-        given: the pass.
-
-    Returns:
-        A digest; None for a step of generation, or where some argument cannot be compared.
-    """
+def _pass_key(given: Given) -> bytes | None:
+    """Name a pass by what was called with what."""
     digest = hashlib.blake2b(f"{id(given.module)}".encode())
     for name, value in sorted(given.inputs.items()):
         if isinstance(value, Tensor):

@@ -218,17 +218,6 @@ def tabulate(
     `removed` names heads with their stack: a spreadsheet that reads ``4.10`` as the number 4.1 still has it.
     Random sets have no q-value: they are what others are held against. `no_significant_loss` goes by the
     p-value as it is: correcting it for many tests would make it easier to claim that nothing is lost.
-
-    Args:
-        conditions: in order.
-        kind: of the sweep.
-        mode: what stood in removed heads' places.
-        metrics: in the benchmark's order.
-        compared: of each metric, `PairedComparison.table` of all conditions.
-        n_examples: how many examples they rest on.
-
-    Returns:
-        A row per condition and metric.
     """
     rows = []
     for condition in conditions:
@@ -251,19 +240,7 @@ def tabulate(
 def against_controls(
     conditions: Sequence[Condition], metrics: Sequence[Metric], table: pd.DataFrame
 ) -> pd.DataFrame:
-    """Hold each condition against its random sets.
-
-    Args:
-        conditions: all of the sweep.
-        metrics: in the benchmark's order.
-        table: `ablation.csv`.
-
-    Returns:
-        Mean and 95 % range of the metric over the random sets; `as_bad_or_worse`, how many of them leave the
-        model as bad as the set itself or worse; and `at_least_as_bad`, their share with the set itself
-        counted in: (1 + so many) / (1 + draws), a one-sided p-value of "this set is like a random one"
-        (Phipson and Smyth 2010).
-    """
+    """Hold each condition against its random sets."""
     random: dict[str, list[str]] = {}
     for one in conditions:
         if one.control_of:
@@ -284,16 +261,7 @@ def against_controls(
 
 
 def headline(rows: pd.DataFrame, n_heads: int) -> float:
-    """Find the largest share of heads that can go without a significant loss.
-
-    Args:
-        rows: the rows of the primary metric of a *cumulative* sweep, random sets aside.
-        n_heads: how many heads were in question.
-
-    Returns:
-        Share of them at the last step before the first significant loss, 0..1: a later step that happens to
-        be insignificant again does not count, nor does one where the metric is not defined.
-    """
+    """Find the largest share of heads that can go without a significant loss."""
     share = 0.0
     for row in rows.sort_values("n_removed").itertuples():
         if row.no_significant_loss is pd.NA or not row.no_significant_loss:
@@ -303,15 +271,7 @@ def headline(rows: pd.DataFrame, n_heads: int) -> float:
 
 
 def notes(baseline: Array, measured: Mapping[str, Array]) -> tuple[str, ...]:
-    """Say what the user should know before believing the numbers.
-
-    Args:
-        baseline: per-example values without ablation.
-        measured: the same under each condition.
-
-    Returns:
-        Sentences; that nothing changed anywhere, down to the last bit, is one.
-    """
+    """Say what the user should know before believing the numbers."""
     if any(not np.array_equal(values, baseline) for values in measured.values()):
         return ()
     return (
@@ -322,15 +282,7 @@ def notes(baseline: Array, measured: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def same_input(benchmark: Benchmark, baseline: Array) -> tuple[str, ...]:
-    """Notice examples that are all the same one.
-
-    Args:
-        benchmark: what is measured on; one that does not tell its inputs goes by its values.
-        baseline: its per-example values without ablation.
-
-    Returns:
-        A sentence if every example has the same input: nothing then varies that intervals and tests go by.
-    """
+    """Notice examples that are all the same one."""
     if isinstance(benchmark, Keyed):
         same, what = len(set(benchmark.input_keys)) == 1, "have the same input"
     else:
@@ -344,11 +296,7 @@ def same_input(benchmark: Benchmark, baseline: Array) -> tuple[str, ...]:
 
 
 def no_importance() -> pd.DataFrame:
-    """Make an `importance.csv` without rows.
-
-    Returns:
-        The columns alone.
-    """
+    """Make an `importance.csv` without rows."""
     return pd.DataFrame(columns=list(IMPORTANCE))
 
 
@@ -457,16 +405,7 @@ def paired_p(metric: Metric, values: Array, baseline: Array) -> float:
 
 
 def two_sided(effect: float, error: float, freedom: int) -> float:
-    """Compute the two-sided p-value of an effect over its standard error.
-
-    Args:
-        effect: the effect.
-        error: its standard error, 0 or more.
-        freedom: degrees of freedom of the t distribution, at least 1.
-
-    Returns:
-        The p-value; 1 for an effect of 0, and 0 for another effect without any error.
-    """
+    """Compute the two-sided p-value of an effect over its standard error."""
     if effect == 0:
         return 1.0
     if error <= 1e-12 * abs(effect):
@@ -489,18 +428,6 @@ def best_of_layers(
 
     Choosing and measuring on the same examples would flatter the head that is chosen (Michel et al. 2019
     choose on validation data, too).
-
-    Args:
-        conditions: those that keep one head of a layer.
-        values: per-example values under each, by its name.
-        baseline: the same without ablation.
-        metric: the primary metric.
-        named: writes a head as users do.
-        seed: of the split into halves.
-
-    Returns:
-        A row per layer: layer, kept (the head), delta of the primary metric, its 95 % interval ci_low and
-        ci_high, p_value, and q_value over the layers; over the second half alone.
     """
     layers: dict[str, list[tuple[Head, Array]]] = {}
     for condition in conditions:

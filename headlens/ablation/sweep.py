@@ -395,18 +395,7 @@ def _facts(
 
 
 def halves(benchmark: Benchmark, seed: int) -> tuple[list[int], list[int]]:
-    """Split examples at random: estimate on one half, and measure on the other what the estimate chose.
-
-    Args:
-        benchmark: what is split.
-        seed: of the split.
-
-    Returns:
-        Numbers of examples, from 0, in order; none is in both.
-
-    Raises:
-        InputError: it has too few examples.
-    """
+    """Split examples at random: estimate on one half, and measure on the other what the estimate chose."""
     n = int(benchmark.facts["examples"])
     if n < 2 * MIN_EXAMPLES:
         raise InputError(
@@ -559,17 +548,7 @@ def _name(out: Heads) -> str:
 
 
 def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, Any]:
-    """Put together what a sweep's values depend on.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads in question.
-        plan: what is done with them.
-
-    Returns:
-        Plain data; equal keys, equal values. Where files lie is not part of it, what is in them is.
-    """
+    """Put together what a sweep's values depend on."""
     poolers = [name for name in lens.missing if "pooler" in name]  # random at every load
     tagged_by = plan.tagged_by if plan.sweep == "tags" else None
     read_by_nobody = [] if getattr(benchmark, "reads_pooler", False) else poolers

@@ -61,17 +61,7 @@ class BenchmarkKind(ABC):
 
 
 def need_tokenizer(lens: Lens) -> Any:
-    """Get the tokenizer of a model.
-
-    Args:
-        lens: the model.
-
-    Returns:
-        Its tokenizer.
-
-    Raises:
-        ModelError: it has none.
-    """
+    """Get the tokenizer of a model."""
     if lens.tokenizer is None:
         raise ModelError(
             "A benchmark needs the model's tokenizer, and there is none.",
@@ -81,18 +71,7 @@ def need_tokenizer(lens: Lens) -> Any:
 
 
 def longest_input(lens: Lens, wanted: int | None = None) -> int | None:
-    """Find how many tokens an input may have.
-
-    Args:
-        lens: the model.
-        wanted: what the user asks for.
-
-    Returns:
-        `wanted`, else what model and tokenizer allow; None where they know no limit.
-
-    Raises:
-        InputError: the user asks for more than the model takes.
-    """
+    """Find how many tokens an input may have."""
     most = limits.longest_input(lens)
     if wanted is not None and most is not None and wanted > most:
         raise InputError(

@@ -70,10 +70,10 @@ class ClassificationBenchmark(BenchmarkKind):
             InputError: the file is unfit, or has a label that the model does not know.
             ModelError: the model is no classifier, or weights of its head are missing.
         """
-        check_classifier(lens, options)
+        _check_classifier(lens, options)
         file = InputFile(from_home(target))
         examples = read_labelled(file, options.columns)
-        gold, how = match_labels(lens, examples)
+        gold, how = _match_labels(lens, examples)
         coded = encode(lens, examples, longest_input(lens, options.max_length))
         facts = {
             "kind": cls.kind,
@@ -185,17 +185,8 @@ def _inputs(lens: Lens, coded: Sequence[Coded]) -> dict[str, Tensor]:
 _NUMBERED = re.compile(r"LABEL_\d+")  # what `transformers` calls labels that nobody named
 
 
-def check_classifier(lens: Lens, options: BenchmarkOptions) -> None:
-    """Refuse a model that cannot choose one label of several, or whose classifier is random.
-
-    Args:
-        lens: the model.
-        options: whether random weights are accepted.
-
-    Raises:
-        ModelError: it is no sequence classifier, a regression or a multi-label one, or the checkpoint lacks
-            weights of its head; the pooler belongs to it.
-    """
+def _check_classifier(lens: Lens, options: BenchmarkOptions) -> None:
+    """Refuse a model that cannot choose one label of several, or whose classifier is random."""
     kind = type(lens.model).__name__
     known = kind in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.values()
     if not known and not kind.endswith("ForSequenceClassification"):
@@ -222,22 +213,12 @@ def check_classifier(lens: Lens, options: BenchmarkOptions) -> None:
         )
 
 
-def match_labels(lens: Lens, examples: Sequence[Labelled]) -> tuple[list[int], str]:
+def _match_labels(lens: Lens, examples: Sequence[Labelled]) -> tuple[list[int], str]:
     """Match the labels of a file with those of a model.
 
     By name, as it is written, else without regard to case where that is unambiguous. Where the model's
     labels have no names but ``LABEL_0``, ``LABEL_1``, ..., whole numbers in the file are taken as the
     model's numbers.
-
-    Args:
-        lens: a sequence classifier.
-        examples: what the file says.
-
-    Returns:
-        The model's number of each example's label, and "by name" or "by number".
-
-    Raises:
-        InputError: the model has no such label; the message names the line.
     """
     config: Any = lens.model.config
     names = [str(config.id2label[number]) for number in range(config.num_labels)]

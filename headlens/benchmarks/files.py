@@ -38,57 +38,23 @@ def read_rows(file: InputFile, expected: Sequence[str], columns: Sequence[str] =
 
     Quotation marks are text like any other: a cell is what stands between two tabs. Blank lines are no
     rows.
-
-    Args:
-        file: the file.
-        expected: names of the columns that are wanted.
-        columns: names that stand for those in this file's header, or numbers from 0 for a file without
-            header; as many as `expected`. By default the expected names themselves.
-
-    Returns:
-        The rows, in file order.
-
-    Raises:
-        InputError: the file cannot be read, lacks a column, or a row is shorter than the header.
     """
-    return pick(file, tab_lines(file), [expected], columns, "tab-separated")
+    return _pick(file, _tab_lines(file), [expected], columns, "tab-separated")
 
 
-def tab_lines(file: InputFile) -> Lines:
-    """Read a tab-separated file.
-
-    Args:
-        file: the file.
-
-    Returns:
-        The number of each line that is not blank, and its cells.
-    """
+def _tab_lines(file: InputFile) -> Lines:
+    """Read a tab-separated file."""
     text = file.text.split("\n")
     return [(number, line.split("\t")) for number, line in enumerate(text, start=1) if line.strip()]
 
 
-def pick(
+def _pick(
     file: InputFile, lines: Lines, choices: Sequence[Sequence[str]], columns: Sequence[str], separated: str
 ) -> list[Row]:
-    """Pick the wanted columns.
-
-    Args:
-        file: where the lines come from.
-        lines: numbered lines, the header among them.
-        choices: names of the columns that are wanted, in one or more ways; without `columns` the first way
-            that the header allows.
-        columns: see `read_rows`; as many as one of the choices.
-        separated: how its columns are separated, for messages.
-
-    Returns:
-        The rows, with as many cells as the choice has names.
-
-    Raises:
-        InputError: a column is lacking or there twice, or a row is too short.
-    """
+    """Pick the wanted columns."""
     header = [cell.strip() for cell in lines[0][1]] if lines else []
-    names = wanted(choices, columns, header)
-    if are_numbers(names):
+    names = _wanted(choices, columns, header)
+    if _are_numbers(names):
         places, names = [int(name) for name in names], [f"number {int(name)}" for name in names]
     else:
         if any(name not in header for name in names):
@@ -113,25 +79,13 @@ def pick(
     return rows
 
 
-def wanted(choices: Sequence[Sequence[str]], columns: Sequence[str], present: Container[str]) -> list[str]:
-    """Settle which columns to read.
-
-    Args:
-        choices: names of the columns that are wanted, in one or more ways.
-        columns: what the user asks for instead; none for one of the choices.
-        present: names that the file has.
-
-    Returns:
-        Names, or numbers as text, as many as one of the choices has.
-
-    Raises:
-        InputError: `columns` has not as many entries as any choice, or mixes names and numbers.
-    """
+def _wanted(choices: Sequence[Sequence[str]], columns: Sequence[str], present: Container[str]) -> list[str]:
+    """Settle which columns to read."""
     if not columns:
         there = [choice for choice in choices if all(name in present for name in choice)]
         return list((there or choices)[0])
     names = [name.strip() for name in columns]
-    numbers = [are_numbers([name]) for name in names]
+    numbers = [_are_numbers([name]) for name in names]
     sizes = [len(choice) for choice in choices]
     if len(names) not in sizes or (any(numbers) and not all(numbers)):
         size = " or ".join(map(str, sizes))
@@ -143,15 +97,8 @@ def wanted(choices: Sequence[Sequence[str]], columns: Sequence[str], present: Co
     return names
 
 
-def are_numbers(names: Sequence[str]) -> bool:
-    """Tell whether columns are chosen by number.
-
-    Args:
-        names: what the user typed.
-
-    Returns:
-        True where all of them are numbers.
-    """
+def _are_numbers(names: Sequence[str]) -> bool:
+    """Tell whether columns are chosen by number."""
     return all(name.isascii() and name.isdigit() and len(name) < 10 for name in names)
 
 
@@ -177,25 +124,12 @@ def read_table(
     columns: Sequence[str] = (),
     numeric: Sequence[str] = (),
 ) -> list[Row]:
-    """Read the wanted columns of a file in the format that its name ends in.
-
-    Args:
-        file: one named .csv, .tsv or .jsonl.
-        choices: names of the columns that are wanted, in one or more ways; the first that the file allows.
-        columns: names that stand for one of the choices, or numbers from 0 for a file without header.
-        numeric: those of the wanted names whose JSON values may be whole numbers, too.
-
-    Returns:
-        The rows, with as many cells as the choice has names.
-
-    Raises:
-        InputError: the file has another name, cannot be read, or lacks a column.
-    """
+    """Read the wanted columns of a file in the format that its name ends in."""
     suffix = file.path.suffix.lower()
     if suffix == ".csv":
-        return pick(file, comma_lines(file), choices, columns, "comma-separated")
+        return _pick(file, _comma_lines(file), choices, columns, "comma-separated")
     if suffix == ".tsv":
-        return pick(file, tab_lines(file), choices, columns, "tab-separated")
+        return _pick(file, _tab_lines(file), choices, columns, "tab-separated")
     if suffix == ".jsonl":
         return read_json_lines(file, choices, columns, numeric)
     raise InputError(
@@ -204,19 +138,8 @@ def read_table(
     )
 
 
-def comma_lines(file: InputFile) -> Lines:
-    """Read a file of comma-separated values; a cell in double quotes may hold commas and line ends.
-
-    Args:
-        file: the file.
-
-    Returns:
-        The number of the line that each row begins on, and its cells; blank rows are left out.
-
-    Raises:
-        InputError: quotes are not closed, or a row has not as many cells as the first one, as happens where
-            a text with a comma is not quoted.
-    """
+def _comma_lines(file: InputFile) -> Lines:
+    """Read a file of comma-separated values; a cell in double quotes may hold commas and line ends."""
     reader = csv.reader(io.StringIO(file.text, newline=""), strict=True)
     lines: Lines = []
     start = 1
@@ -244,26 +167,13 @@ def read_json_lines(
     columns: Sequence[str] = (),
     numeric: Sequence[str] = (),
 ) -> list[Row]:
-    """Read the wanted fields of a file with one JSON object a line.
-
-    Args:
-        file: the file.
-        choices: names of the fields that are wanted, in one or more ways; the first that line 1 allows.
-        columns: names that stand for one of the choices.
-        numeric: those of the wanted names whose values may be whole numbers, too.
-
-    Returns:
-        The rows, cells as they stand in the file; blank lines are no rows.
-
-    Raises:
-        InputError: a line is no JSON object, lacks a field, or a field holds no text.
-    """
+    """Read the wanted fields of a file with one JSON object a line."""
     rows: list[Row] = []
     names: list[str] = []
     whole: list[bool] = []
     for place, values in _objects(file):
         if not rows:
-            names = wanted(choices, columns, values)
+            names = _wanted(choices, columns, values)
             expected = next(choice for choice in choices if len(choice) == len(names))
             whole = [name in numeric for name in expected]
         cells = [_cell(place, values, name, flag) for name, flag in zip(names, whole, strict=True)]
@@ -365,18 +275,7 @@ class Coded:
 
 
 def read_labelled(file: InputFile, columns: Sequence[str] = ()) -> list[Labelled]:
-    """Read a file of labelled texts.
-
-    Args:
-        file: one named .csv, .tsv or .jsonl, with the columns text (or text_a and text_b) and label.
-        columns: names that stand for those, or numbers from 0 for a file without header.
-
-    Returns:
-        The examples, in file order.
-
-    Raises:
-        InputError: the file is unfit; the message names file and line.
-    """
+    """Read a file of labelled texts."""
     made = []
     for row in read_table(file, CHOICES, columns, numeric=("label",)):
         names = next(choice for choice in CHOICES if len(choice) == len(row.cells))
@@ -394,19 +293,7 @@ def read_labelled(file: InputFile, columns: Sequence[str] = ()) -> list[Labelled
 
 
 def encode(lens: Lens, examples: Sequence[Labelled], longest: int | None) -> list[Coded]:
-    """Encode examples; two texts together, as the tokenizer joins them.
-
-    Args:
-        lens: the model with its tokenizer.
-        examples: all with one text, or all with two.
-        longest: most tokens, special ones included; None for no limit.
-
-    Returns:
-        The examples' tokens.
-
-    Raises:
-        InputError: an example is too long, or the tokenizer makes nothing of it.
-    """
+    """Encode examples; two texts together, as the tokenizer joins them."""
     sides = [list(texts) for texts in zip(*(example.texts for example in examples), strict=True)]
     made = need_tokenizer(lens)(*sides)
     types = made.get("token_type_ids") or [()] * len(examples)
@@ -422,29 +309,13 @@ def encode(lens: Lens, examples: Sequence[Labelled], longest: int | None) -> lis
 
 
 def listed(labels: Sequence[str]) -> str:
-    """Name labels in a message, not more than a reader wants to see.
-
-    Args:
-        labels: all of them.
-
-    Returns:
-        The first ones, and how many more there are.
-    """
+    """Name labels in a message, not more than a reader wants to see."""
     more = len(labels) - SHOWN
     return ", ".join(labels[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def below_chance(name: str, accuracy: float, n_labels: int) -> tuple[str, ...]:
-    """Notice an accuracy that is worse than guessing.
-
-    Args:
-        name: of the benchmark.
-        accuracy: without ablation.
-        n_labels: labels to guess from.
-
-    Returns:
-        A sentence for the user, or nothing.
-    """
+    """Notice an accuracy that is worse than guessing."""
     if accuracy >= 1 / n_labels:
         return ()
     return (

@@ -60,8 +60,8 @@ class Harness(BenchmarkKind):
 
     name: str
     tasks: Mapping[str, Any]
-    documents: Sequence[TaskDocument]
-    scores: Sequence[Score]
+    documents: Sequence[_TaskDocument]
+    scores: Sequence[_Score]
     longest: int | None
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
@@ -92,26 +92,26 @@ class Harness(BenchmarkKind):
             InputError: a task does not exist, its data cannot be had, or none of its metrics is a mean.
             ModelError: the model does not write text, or weights of its head are missing.
         """
-        check_model(lens, options)
-        tasks = load_tasks(target)
-        scores, left_out = scores_of(tasks)
+        _check_model(lens, options)
+        tasks = _load_tasks(target)
+        scores, left_out = _scores_of(tasks)
         if not scores:
             raise InputError(
                 f"No metric of {target} is a mean over examples: {', '.join(left_out)}.",
                 "Choose another task, or list the metric acc in its metric_list.",
             )
-        documents = [one for name, task in tasks.items() for one in documents_of(lens, name, task)]
+        documents = [one for name, task in tasks.items() for one in _documents_of(lens, name, task)]
         if len(documents) < MIN_EXAMPLES:
             raise InputError(
                 f"{target}: expected at least {MIN_EXAMPLES} examples, found {len(documents)}.",
                 "Take a longer task, or several.",
             )
-        check_tokenizer(lens, documents)
+        _check_tokenizer(lens, documents)
         facts = {
             "kind": cls.kind,
             "examples": len(documents),
             "example": "document",
-            "tasks": {name: about(task) for name, task in tasks.items()},
+            "tasks": {name: _about(task) for name, task in tasks.items()},
             "left_out": left_out,
             "lm_eval": version("lm_eval"),
         }
@@ -132,7 +132,7 @@ class Harness(BenchmarkKind):
         """
         answered = self._answered(lens, self.options.batch_size)
         values = np.zeros((len(self.documents), 2 * len(self.scores)))
-        with quietly(), seeded():
+        with _quietly(), _seeded():
             for name, task in self.tasks.items():
                 rows = [row for row, document in enumerate(self.documents) if document.task == name]
                 if not rows:
@@ -177,7 +177,7 @@ class Harness(BenchmarkKind):
     def _answered(self, lens: Lens, batch_size: int | None) -> list[list[Any]]:
         """Copies of every document's requests with what the model answers."""
         asked = [[_fresh(request) for request in document.requests] for document in self.documents]
-        with seeded(), wrapped(lens, self.longest) as model, writing_numbers(lens.model):
+        with _seeded(), _wrapped(lens, self.longest) as model, writing_numbers(lens.model):
 
             def work(group: list[int]) -> list[int]:
                 kinds: dict[str, list[Any]] = defaultdict(list)
@@ -186,7 +186,7 @@ class Harness(BenchmarkKind):
                         kinds[request.request_type] += [request] * request.repeats
                 for kind, requests in kinds.items():
                     model.batch_size_per_gpu = len(requests) if batch_size is None else len(group)
-                    with quietly():
+                    with _quietly():
                         answers = getattr(model, kind)(requests, disable_tqdm=True)
                     for request, answer in zip(requests, answers, strict=True):
                         request.resps.append(_number(request, answer))
@@ -219,7 +219,7 @@ NEW_TOKENS = 256  # that a task lets a model write where it does not say how man
 
 
 @dataclass(frozen=True, slots=True)
-class TaskDocument:
+class _TaskDocument:
     """One example of a task.
 
     Args:
@@ -235,22 +235,13 @@ class TaskDocument:
     tokens: int
 
 
-def documents_of(lens: Lens, name: str, task: Any) -> list[TaskDocument]:
-    """Gather a task's requests by example.
-
-    Args:
-        lens: the model that will answer them.
-        name: of the task.
-        task: lm_eval's, its requests built.
-
-    Returns:
-        The examples, in the task's order.
-    """
+def _documents_of(lens: Lens, name: str, task: Any) -> list[_TaskDocument]:
+    """Gather a task's requests by example."""
     by_number: dict[int, list[Any]] = defaultdict(list)
     for request in task.instances:
         by_number[request.doc_id].append(request)
     return [
-        TaskDocument(
+        _TaskDocument(
             name,
             number,
             tuple(sorted(requests, key=lambda request: request.idx)),
@@ -267,15 +258,8 @@ def _tokens(lens: Lens, request: Any) -> int:
     return len(need_tokenizer(lens)("".join(texts))["input_ids"]) + new
 
 
-def about(task: Any) -> dict[str, Any]:
-    """Say what a task is, down to every word that a model reads.
-
-    Args:
-        task: lm_eval's, its requests built.
-
-    Returns:
-        Version, sizes, and hashes of its config and of its examples with their requests.
-    """
+def _about(task: Any) -> dict[str, Any]:
+    """Say what a task is, down to every word that a model reads."""
     requests = [[request.request_type, request.args, request.doc] for request in task.instances]
     return {
         "version": task.VERSION,
@@ -295,18 +279,11 @@ def _digest(thing: Any) -> str:
 
 
 @contextmanager
-def wrapped(lens: Lens, longest: int | None) -> Iterator[Any]:
+def _wrapped(lens: Lens, longest: int | None) -> Iterator[Any]:
     """Hand a model to lm_eval while the block lasts.
 
     lm_eval puts models into eval mode, ties weights, and may give tokenizers a padding token: here the mode
     is put back, nothing is tied, and the tokenizer is a copy.
-
-    Args:
-        lens: the model.
-        longest: most tokens of an input.
-
-    Yields:
-        lm_eval's `HFLM`.
     """
     from lm_eval.models.huggingface import HFLM
 
@@ -314,7 +291,7 @@ def wrapped(lens: Lens, longest: int | None) -> Iterator[Any]:
     tokenizer = copy.deepcopy(lens.tokenizer)
     first = _first_token(tokenizer)
     with _untouched(lens.model):
-        with quietly():
+        with _quietly():
             model = HFLM(lens.model, backend, tokenizer=tokenizer, max_length=longest, prefix_token_id=first)
         yield model
 
@@ -340,16 +317,8 @@ def _untouched(model: Any) -> Iterator[None]:
             module.training = True
 
 
-def check_model(lens: Lens, options: BenchmarkOptions) -> None:
-    """Refuse a model that does not write text, or whose head is random.
-
-    Args:
-        lens: the model.
-        options: whether random weights are accepted.
-
-    Raises:
-        ModelError: it has no language-model head, predicts masked tokens, or lacks weights of its head.
-    """
+def _check_model(lens: Lens, options: BenchmarkOptions) -> None:
+    """Refuse a model that does not write text, or whose head is random."""
     kind = type(lens.model).__name__
     head = lens.model.get_output_embeddings()  # type: ignore[no-untyped-call]
     if head is None or not (lens.model.config.is_encoder_decoder or predicts_next(lens)):
@@ -360,16 +329,8 @@ def check_model(lens: Lens, options: BenchmarkOptions) -> None:
     check_head_weights(lens, options)
 
 
-def check_tokenizer(lens: Lens, documents: Sequence[TaskDocument]) -> None:
-    """Refuse a tokenizer that lacks a token which these tasks need.
-
-    Args:
-        lens: the model.
-        documents: the examples.
-
-    Raises:
-        ModelError: there is no token to begin with, or none that ends what is written.
-    """
+def _check_tokenizer(lens: Lens, documents: Sequence[_TaskDocument]) -> None:
+    """Refuse a tokenizer that lacks a token which these tasks need."""
     tokenizer = need_tokenizer(lens)
     writes = any(one.request_type == "generate_until" for two in documents for one in two.requests)
     if _first_token(tokenizer) is None or (writes and tokenizer.eos_token_id is None):
@@ -401,7 +362,7 @@ _RIGHT_OR_WRONG = ("acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_mat
 
 
 @dataclass(frozen=True, slots=True)
-class Share(Ratio):
+class _Share(Ratio):
     """The share of a task's examples that come out right, each 0 or 1; tested as `Accuracy` is."""
 
     def paired_p(self, values: Array, baseline: Array) -> float:
@@ -410,7 +371,7 @@ class Share(Ratio):
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class _Score:
     """One metric of one task.
 
     Args:
@@ -430,33 +391,19 @@ class Score:
     shown: Ratio
 
     def cells(self, value: Any) -> tuple[float, float]:
-        """Lay out what lm_eval makes of one example.
-
-        Args:
-            value: a number, or a number with its weight (words, bytes).
-
-        Returns:
-            Value times weight, weight; weight 0 where there is no value.
-        """
+        """Lay out what lm_eval makes of one example."""
         total, weight = value if isinstance(value, tuple | list) else (value, 1)
         if self.gaps and np.isnan(float(total)):
             return 0.0, 0.0
         return self.sign * float(total), float(weight)
 
 
-def scores_of(tasks: Mapping[str, Any]) -> tuple[list[Score], list[str]]:
-    """Find the metrics that are means over examples, or a growing function of one.
-
-    Args:
-        tasks: as loaded.
-
-    Returns:
-        These metrics; and the names of all others, such as F1, which cannot be resampled example by example.
-    """
+def _scores_of(tasks: Mapping[str, Any]) -> tuple[list[_Score], list[str]]:
+    """Find the metrics that are means over examples, or a growing function of one."""
     from lm_eval.api import metrics
 
     known = {getattr(metrics, name): (name, *form) for name, form in _MEANS.items()}
-    scores: list[Score] = []
+    scores: list[_Score] = []
     left_out: list[str] = []
     for task_name, task in tasks.items():
         filters = [one.name for one in task._filters]
@@ -470,9 +417,9 @@ def scores_of(tasks: Mapping[str, Any]) -> tuple[list[Score], list[str]]:
                     continue
                 form, sign, scale = known[aggregate]
                 column = 2 * len(scores)
-                kind = Share if metric in _RIGHT_OR_WRONG and scale is None and not own else Ratio
+                kind = _Share if metric in _RIGHT_OR_WRONG and scale is None and not own else Ratio
                 shown = kind(name, name, bool(better[metric]), column, column + 1, scale)
-                scores.append(Score(task_name, metric, answers, sign, form == "nanmean", shown))
+                scores.append(_Score(task_name, metric, answers, sign, form == "nanmean", shown))
     return scores, left_out
 
 
@@ -483,22 +430,13 @@ YAML = (".yaml", ".yml")
 FEWSHOT_SEED = 1234  # lm_eval's own default; 0 for `random`, 1234 for numpy and torch are, too
 
 
-def load_tasks(target: str) -> dict[str, Any]:
+def _load_tasks(target: str) -> dict[str, Any]:
     """Load tasks with their data.
 
     What is on this machine is taken first; the network is asked only for what is not.
-
-    Args:
-        target: names of tasks, groups or tags, or paths of YAML files, between commas.
-
-    Returns:
-        The tasks by name, their requests built.
-
-    Raises:
-        InputError: lm_eval is not installed, there is no such task, or its data cannot be had.
     """
     specs = [spec.strip() for spec in target.split(",") if spec.strip()]
-    with quietly(), seeded():
+    with _quietly(), _seeded():
         manager_of = _harness()
         paths = {spec: from_home(spec) for spec in specs if Path(spec).suffix in YAML}
         for path in paths.values():
@@ -566,7 +504,7 @@ def _build(name: str, task: Any) -> None:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def _quietly() -> Iterator[None]:
     """Keep lm_eval and what it calls from writing to the log and drawing bars, while the block lasts."""
     loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets", "transformers")]
     levels = [logger.level for logger in loggers]
@@ -581,7 +519,7 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def seeded() -> Iterator[None]:
+def _seeded() -> Iterator[None]:
     """Seed what tasks draw at random as lm_eval does, and put the generators back afterwards."""
     plain, legacy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):

@@ -69,7 +69,7 @@ class Language(BenchmarkKind):
     """
 
     name: str
-    windows: Sequence[Window]
+    windows: Sequence[_Window]
     causal: bool
     facts: Mapping[str, Any]
     stacks: tuple[str, ...]
@@ -132,11 +132,11 @@ class Language(BenchmarkKind):
         """
         check_head(lens, options)
         causal = predicts_next(lens)
-        made: list[Window] = []
+        made: list[_Window] = []
         examples = 0
         for parts in texts:
             found = [_window(lens, part, causal, (options.seed, examples, i)) for i, part in enumerate(parts)]
-            scored = [Window(examples, *window) for window in found if window[1]]
+            scored = [_Window(examples, *window) for window in found if window[1]]
             made += scored
             examples += bool(scored)
         if examples < MIN_EXAMPLES:
@@ -202,8 +202,8 @@ class Language(BenchmarkKind):
         facts = {**self.facts, "examples": len(examples), "scored_tokens": scored}
         return replace(self, windows=kept, facts=facts)
 
-    def _predicted(self, lens: Lens) -> Iterator[tuple[list[Window], Predicted]]:
-        def work(group: list[int]) -> tuple[list[Window], Predicted]:
+    def _predicted(self, lens: Lens) -> Iterator[tuple[list[_Window], Predicted]]:
+        def work(group: list[int]) -> tuple[list[_Window], Predicted]:
             batch = [self.windows[index] for index in group]
             rows = torch.tensor([row for row, window in enumerate(batch) for _ in window.places])
             places = torch.tensor([place for window in batch for place in window.places])
@@ -218,7 +218,7 @@ class Language(BenchmarkKind):
             yield made
 
 
-def _owners(batch: Sequence[Window], scored: bool = False) -> Tensor:
+def _owners(batch: Sequence[_Window], scored: bool = False) -> Tensor:
     """The example of each window, or of each scored token."""
     return torch.tensor([window.example for window in batch for _ in (window.places if scored else [0])])
 
@@ -252,7 +252,7 @@ def _window(
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class _Window:
     """One input of the model and what it has to predict.
 
     Args:
@@ -280,14 +280,6 @@ def windows(text: str, tokenizer: Any, limit: int) -> list[str]:
     A window takes lines until the next one would not fit; a line that does not fit alone is halved, at the
     blank nearest to its middle (where there is none, in the middle), until its parts do. Blank lines stay
     inside a window and vanish at its ends.
-
-    Args:
-        text: the text.
-        tokenizer: a tokenizer of `transformers`.
-        limit: longest window in tokens, special ones included.
-
-    Returns:
-        The windows; every line is in them, in order.
     """
     lines = text.split("\n")
     room = limit - tokenizer.num_special_tokens_to_add()

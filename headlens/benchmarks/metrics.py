@@ -428,7 +428,7 @@ class CorpusScore:
         return self.value(values), influence - influence.mean()
 
 
-def bleu(sums: Array) -> Array:
+def _bleu(sums: Array) -> Array:
     """Compute BLEU (Papineni et al. 2002) as sacrebleu does by default (Post 2018).
 
     Words up to 4-grams, tokenizer 13a, one reference, precisions of 0 smoothed exponentially. It misleads
@@ -450,7 +450,7 @@ def bleu(sums: Array) -> Array:
     return np.where((right > 0).any(axis=1) & (total > 0).all(axis=1), score, 0.0)
 
 
-def chrf(sums: Array) -> Array:
+def _chrf(sums: Array) -> Array:
     """Compute chrF2 (Popovic 2015) as sacrebleu does by default: characters up to 6-grams, no blanks.
 
     Args:
@@ -469,8 +469,8 @@ def chrf(sums: Array) -> Array:
     return score
 
 
-BLEU = CorpusScore("bleu", "BLEU", BLEU_COLUMNS, bleu)
-CHRF = CorpusScore("chrf", "chrF", CHRF_COLUMNS, chrf)
+BLEU = CorpusScore("bleu", "BLEU", BLEU_COLUMNS, _bleu)
+CHRF = CorpusScore("chrf", "chrF", CHRF_COLUMNS, _chrf)
 
 
 class Ngrams:

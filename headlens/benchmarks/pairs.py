@@ -48,7 +48,7 @@ class Pairs(BenchmarkKind):
     harness's ``loglikelihood`` of a sentence after an empty context. (The harness's own BLiMP tasks put a
     blank before every sentence; write it into the file to have theirs.) A tokenizer with neither token
     leaves first tokens unscored, which misleads where the two sentences of a pair begin differently; the
-    fact `context_token` says so.
+    fact `_context_token` says so.
 
     Masked: the pseudo-log-likelihood (Salazar et al. 2020): every token that is not special is masked
     alone, and its log-probabilities are added up. It misleads for words of several tokens, which give
@@ -67,7 +67,7 @@ class Pairs(BenchmarkKind):
     """
 
     name: str
-    sentences: Sequence[ScoredSentence]
+    sentences: Sequence[_ScoredSentence]
     mask: int | None
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
@@ -101,7 +101,7 @@ class Pairs(BenchmarkKind):
         rows = read_json_lines(file, [FIELDS], options.columns)
         _check(file, rows)
         causal = predicts_next(lens)
-        sentences = encode(lens, rows, causal, longest_input(lens, options.max_length))
+        sentences = _encode(lens, rows, causal, longest_input(lens, options.max_length))
         facts = {
             "kind": cls.kind,
             "path": str(file),
@@ -113,7 +113,7 @@ class Pairs(BenchmarkKind):
         }
         facts["same_to_the_tokenizer"] = len(_same(sentences))
         if causal:
-            facts["context_token"] = context_token(lens)[1]
+            facts["context_token"] = _context_token(lens)[1]
         mask = None if causal else lens.tokenizer.mask_token_id
         return cls(f"{cls.kind}:{file.path.name}", sentences, mask, lens.anatomy.stacks, facts, options)
 
@@ -150,7 +150,7 @@ class Pairs(BenchmarkKind):
             yield Lot(rows // 2, owners // 2, loss * sign.to(loss))
 
     @property
-    def input_keys(self) -> Sequence[tuple[ScoredSentence, ScoredSentence]]:
+    def input_keys(self) -> Sequence[tuple[_ScoredSentence, _ScoredSentence]]:
         """The two sentences of each pair."""
         return list(zip(self.sentences[::2], self.sentences[1::2], strict=True))
 
@@ -208,12 +208,12 @@ class Pairs(BenchmarkKind):
         for _, found in run_batches(lens, lengths, work, self.options.batch_size, tokens_at_once(lens)):
             yield found
 
-    def _passes(self, sentence: ScoredSentence) -> list[tuple[int, ...]]:
+    def _passes(self, sentence: _ScoredSentence) -> list[tuple[int, ...]]:
         """The scored places of each input that a sentence makes: all at once, or one at a time masked."""
         return [sentence.scored] if self.mask is None else [(place,) for place in sentence.scored]
 
 
-def _same(sentences: Sequence[ScoredSentence]) -> list[int]:
+def _same(sentences: Sequence[_ScoredSentence]) -> list[int]:
     """The pairs of which both sentences have the same tokens."""
     return [i for i in range(len(sentences) // 2) if sentences[2 * i] == sentences[2 * i + 1]]
 
@@ -241,7 +241,7 @@ NO_CONTEXT = "none: first tokens are not scored"
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredSentence:
+class _ScoredSentence:
     """One sentence.
 
     Args:
@@ -253,17 +253,8 @@ class ScoredSentence:
     scored: tuple[int, ...]
 
 
-def context_token(lens: Lens) -> tuple[int | None, str]:
-    """Find what stands before the first token of a sentence for a causal model.
-
-    Args:
-        lens: the model with its tokenizer; ids in the model's config are not asked, since they are often
-            those of its class and name any token.
-
-    Returns:
-        The token to put there, None where the tokenizer puts one itself or knows none; and the token in
-        words, whoever puts it there.
-    """
+def _context_token(lens: Lens) -> tuple[int | None, str]:
+    """Find what stands before the first token of a sentence for a causal model."""
     tokenizer = need_tokenizer(lens)
     coded = tokenizer("a", return_special_tokens_mask=True)
     if coded["special_tokens_mask"][:1] == [1]:
@@ -275,24 +266,11 @@ def context_token(lens: Lens) -> tuple[int | None, str]:
     return None, NO_CONTEXT
 
 
-def encode(lens: Lens, rows: Sequence[Row], causal: bool, longest: int | None) -> list[ScoredSentence]:
-    """Encode the sentences of a file.
-
-    Args:
-        lens: the model with its tokenizer.
-        rows: cells are sentences.
-        causal: whether the model predicts the next token; else masked ones.
-        longest: most tokens, special ones included; None for no limit.
-
-    Returns:
-        The sentences, those of a row one after another.
-
-    Raises:
-        InputError: nothing of a sentence can be scored, or it is too long; the message names the line.
-    """
+def _encode(lens: Lens, rows: Sequence[Row], causal: bool, longest: int | None) -> list[_ScoredSentence]:
+    """Encode the sentences of a file."""
     texts = [text for row in rows for text in row.cells]
     places = [row.place for row in rows for _ in row.cells]
-    first = context_token(lens)[0] if causal else None
+    first = _context_token(lens)[0] if causal else None
     coded = need_tokenizer(lens)(texts, return_special_tokens_mask=True)
     made = []
     for place, ids, special in zip(places, coded["input_ids"], coded["special_tokens_mask"], strict=True):
@@ -307,5 +285,5 @@ def encode(lens: Lens, rows: Sequence[Row], causal: bool, longest: int | None) -
                 f"{place}: a sentence has {len(ids)} tokens, and inputs may have {longest}.",
                 "Shorten it; headlens cuts no text off.",
             )
-        made.append(ScoredSentence(tuple(ids), tuple(scored)))
+        made.append(_ScoredSentence(tuple(ids), tuple(scored)))
     return made

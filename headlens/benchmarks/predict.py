@@ -89,28 +89,20 @@ def _states(lens: Lens, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, 
     options = no_cache(lens)
     body = body_of(lens)
     if body is None:
-        yield logits(model(**inputs, **options)), lambda picked: picked  # they are logits already
+        yield _logits(model(**inputs, **options)), lambda picked: picked  # they are logits already
         return
     outputs = body(**inputs, **options)
 
     def head(picked: Tensor) -> Tensor:
         with _returning(body, outputs, picked):
             made = model(input_ids=inputs["input_ids"][:1], **options)
-        return logits(made)[0]
+        return _logits(made)[0]
 
     yield outputs.last_hidden_state, head
 
 
 def body_of(lens: Lens) -> nn.Module | None:
-    """Find the part of a language model whose last hidden states its head reads one by one.
-
-    Args:
-        lens: the model.
-
-    Returns:
-        That part, if logits made of some positions equal those made of all, which is tried once for each
-        model; None where the head needs more.
-    """
+    """Find the part of a language model whose last hidden states its head reads one by one."""
     if lens.model not in _bodies:
         _bodies[lens.model] = _tried(lens)
     path = _bodies[lens.model]
@@ -134,7 +126,7 @@ def _tried(lens: Lens) -> str | None:
         for path, module in model.named_modules():
             if path:
                 stack.callback(module.register_forward_hook(note(path)).remove)
-        whole = logits(run(model))[0]
+        whole = _logits(run(model))[0]
     if not last or model.config.is_encoder_decoder:
         return None
     path, outputs = last[0]
@@ -145,7 +137,7 @@ def _tried(lens: Lens) -> str | None:
         _returning(model.get_submodule(path), outputs, outputs.last_hidden_state[0, places]),
     ):
         try:
-            some = logits(run(model))
+            some = _logits(run(model))
         except ModelError:
             return None
     close = 1e-3 if some.dtype in (torch.float32, torch.float64) else 5e-2
@@ -165,20 +157,13 @@ def _returning(body: nn.Module, outputs: Any, picked: Tensor) -> Iterator[None]:
 
 
 def tokens_at_once(lens: Lens) -> int | None:
-    """Bound a batch by the logits that it makes.
-
-    Args:
-        lens: a language model.
-
-    Returns:
-        Most tokens, padding included, where the head makes logits of all positions; else None.
-    """
+    """Bound a batch by the logits that it makes."""
     if body_of(lens) is not None:
         return None
     return max(1, 4 * LOGITS_AT_ONCE // int(lens.model.config.get_text_config().vocab_size))
 
 
-def logits(outputs: Any) -> Tensor:
+def _logits(outputs: Any) -> Tensor:
     """Find the logits among what a language model returns.
 
     Args:
@@ -192,14 +177,7 @@ def logits(outputs: Any) -> Tensor:
 
 
 def no_cache(lens: Lens) -> dict[str, Any]:
-    """Make the option that keeps a generating model from storing keys and values, where it knows it.
-
-    Args:
-        lens: the model.
-
-    Returns:
-        Keyword arguments of its forward.
-    """
+    """Make the option that keeps a generating model from storing keys and values, where it knows it."""
     causal = any(site.causal for site in lens.anatomy.sites)
     return {"use_cache": False} if causal and hasattr(lens.model.config, "use_cache") else {}
 
@@ -220,29 +198,13 @@ def predicts_next(lens: Lens) -> bool:
 
 
 def has_head(lens: Lens) -> bool:
-    """Tell whether a model can predict tokens of one text: causal or masked, not encoder-decoder.
-
-    Args:
-        lens: the model.
-
-    Returns:
-        Whether it has a language-model head that this benchmark can use.
-    """
+    """Tell whether a model can predict tokens of one text: causal or masked, not encoder-decoder."""
     head = lens.model.get_output_embeddings()  # type: ignore[no-untyped-call]
     return head is not None and not lens.model.config.is_encoder_decoder
 
 
 def check_head(lens: Lens, options: BenchmarkOptions, benchmark: str = "language") -> None:
-    """Refuse a model that cannot predict tokens, or whose head is random.
-
-    Args:
-        lens: the model.
-        options: whether random weights are accepted.
-        benchmark: the kind that needs the head, for messages.
-
-    Raises:
-        ModelError: it has no language-model head, or the checkpoint lacks weights of it.
-    """
+    """Refuse a model that cannot predict tokens, or whose head is random."""
     kind = type(lens.model).__name__
     if not has_head(lens):
         raise ModelError(
@@ -258,15 +220,7 @@ def check_head(lens: Lens, options: BenchmarkOptions, benchmark: str = "language
 
 
 def check_head_weights(lens: Lens, options: BenchmarkOptions) -> None:
-    """Refuse a language-model head that was never trained.
-
-    Args:
-        lens: the model.
-        options: whether random weights are accepted.
-
-    Raises:
-        ModelError: the checkpoint lacks weights of the head.
-    """
+    """Refuse a language-model head that was never trained."""
     body = set(body_weights(lens))
     lacking = [name for name in lens.missing if name not in body and "pooler" not in name]
     if lacking and not options.allow_random_weights:
@@ -443,17 +397,7 @@ def _begin(lens: Lens, ids: Sequence[int]) -> str:
 
 @contextmanager
 def writing_numbers(model: nn.Module) -> Iterator[None]:
-    """Refuse, while the block lasts, logits for the next token that leave nothing to choose from.
-
-    Args:
-        model: the model, which is asked for tokens one by one.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        NotNumbersError: the largest logit of some row is NaN or infinite.
-    """
+    """Refuse, while the block lasts, logits for the next token that leave nothing to choose from."""
 
     def see(_: nn.Module, __: Any, output: Any) -> None:
         logits = output["logits"] if isinstance(output, dict) and "logits" in output else None

@@ -51,7 +51,7 @@ class Probe(BenchmarkKind):
     ids: Sequence[tuple[int, ...]]
     gold: Sequence[int]
     labels: Sequence[str]
-    linear: LinearClassifier
+    linear: _LinearClassifier
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
     shared: Sequence[bool]
@@ -224,7 +224,7 @@ MOST_STEPS = 10_000  # of the solver; it stops by itself long before
 
 
 @dataclass(frozen=True, eq=False)
-class LinearClassifier:
+class _LinearClassifier:
     """A multinomial logistic regression on standardised features.
 
     Args:
@@ -252,7 +252,7 @@ class LinearClassifier:
         return log_softmax((features - mean) / scale @ weight.T + bias, dim=1)
 
 
-def fit(features: Array, classes: Sequence[int]) -> LinearClassifier:
+def fit(features: Array, classes: Sequence[int]) -> _LinearClassifier:
     """Fit a classifier: L2 penalty with C = 1, nothing drawn at random.
 
     Args:
@@ -267,21 +267,13 @@ def fit(features: Array, classes: Sequence[int]) -> LinearClassifier:
     if len(coefficients) == 1:  # of two classes scikit-learn keeps the second one's
         coefficients = np.concatenate([np.zeros_like(coefficients), coefficients])
         intercept = np.concatenate([np.zeros_like(intercept), intercept])
-    return LinearClassifier(
+    return _LinearClassifier(
         *(torch.from_numpy(x) for x in (scaler.mean_, scaler.scale_, coefficients, intercept))
     )
 
 
 def pipeline(features: Array, classes: Sequence[int]) -> Any:
-    """Fit scikit-learn's own pipeline, which `fit` takes apart.
-
-    Args:
-        features: see `fit`.
-        classes: see `fit`.
-
-    Returns:
-        A scaler and a logistic regression, one after the other.
-    """
+    """Fit scikit-learn's own pipeline, which `fit` takes apart."""
     parts = [import_module(f"sklearn.{name}") for name in ("preprocessing", "linear_model", "pipeline")]
     scaler, regression = parts[0].StandardScaler(), parts[1].LogisticRegression(max_iter=MOST_STEPS)
     return parts[2].make_pipeline(scaler, regression).fit(features, classes)

@@ -39,7 +39,7 @@ STEP = 32  # limits of translations are rounded up to a multiple of it, so that 
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class _Pair:
     """A text and its translation by a person.
 
     Args:
@@ -78,7 +78,7 @@ class Translation(BenchmarkKind):
     """
 
     name: str
-    pairs: Sequence[Pair]
+    pairs: Sequence[_Pair]
     ngrams: Ngrams
     longest: int | None
     stacks: tuple[str, ...]
@@ -106,7 +106,7 @@ class Translation(BenchmarkKind):
             InputError: the file is unfit, or sacrebleu is not installed; the message says which.
             ModelError: the model does not write texts from texts, or weights of its head are missing.
         """
-        check_writer(lens, options)
+        _check_writer(lens, options)
         file = InputFile(from_home(target))
         rows = read_rows(file, COLUMNS, options.columns)
         if len(rows) < MIN_EXAMPLES:
@@ -119,7 +119,7 @@ class Translation(BenchmarkKind):
             for side in (0, 1)
         ]
         pairs = [
-            Pair(tuple(source), tuple(labels), tuple(decoder_ids(lens.model, labels)), row.cells[1])
+            _Pair(tuple(source), tuple(labels), tuple(decoder_ids(lens.model, labels)), row.cells[1])
             for source, labels, row in zip(*ids, rows, strict=True)
         ]
         ngrams = Ngrams([pair.reference for pair in pairs])
@@ -221,7 +221,7 @@ class Translation(BenchmarkKind):
         facts = {**self.facts, "examples": len(pairs), "reference_tokens": tokens}
         return replace(self, pairs=pairs, ngrams=Ngrams([pair.reference for pair in pairs]), facts=facts)
 
-    def _limit(self, pair: Pair) -> int:
+    def _limit(self, pair: _Pair) -> int:
         """Most new tokens of a translation; the start token takes one of the decoder's places."""
         room = -(-(2 * len(pair.source) + 10) // STEP) * STEP
         return room if self.longest is None else max(1, min(room, self.longest - 1))
@@ -251,17 +251,8 @@ def _encode(
 # ---- Which models write texts from texts, and whether their head was ever trained
 
 
-def check_writer(lens: Lens, options: BenchmarkOptions) -> None:
-    """Refuse a model that does not write texts from texts, or whose head is random.
-
-    Args:
-        lens: the model.
-        options: whether random weights are accepted, and how many beams there are.
-
-    Raises:
-        InputError: there are fewer beams than 1.
-        ModelError: it is no encoder-decoder with a language-model head, or weights of that are missing.
-    """
+def _check_writer(lens: Lens, options: BenchmarkOptions) -> None:
+    """Refuse a model that does not write texts from texts, or whose head is random."""
     kind = type(lens.model).__name__
     head = lens.model.get_output_embeddings()  # type: ignore[no-untyped-call]
     if head is None or not lens.model.config.is_encoder_decoder:

@@ -88,15 +88,7 @@ def as_record(findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def finding_of(one: Check, subject: Subject) -> Finding:
-    """Make one check; whatever goes wrong is what it finds.
-
-    Args:
-        one: the check.
-        subject: the model.
-
-    Returns:
-        What was found.
-    """
+    """Make one check; whatever goes wrong is what it finds."""
     try:
         found = one.does(subject)
     except HeadlensError as error:

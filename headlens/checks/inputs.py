@@ -60,16 +60,7 @@ class Fed:
 
 
 def feed(lens: Lens, pairs: Sequence[Pair], left: bool = False) -> Fed:
-    """Put inputs side by side.
-
-    Args:
-        lens: the model.
-        pairs: the inputs.
-        left: pad what is read (not what is written) on the left.
-
-    Returns:
-        The inputs.
-    """
+    """Put inputs side by side."""
     pad, n = _pad_id(lens), len(pairs)
     sources = [source for source, _ in pairs]
     (source,) = make_batches(sources, pad, n, left, takes_positions(lens), ordered=True)
@@ -85,30 +76,14 @@ def feed(lens: Lens, pairs: Sequence[Pair], left: bool = False) -> Fed:
 
 
 def repeated(fed: Fed, n: int) -> Fed:
-    """Put one input beside itself.
-
-    Args:
-        fed: one input.
-        n: how many rows of it there shall be.
-
-    Returns:
-        The rows.
-    """
+    """Put one input beside itself."""
     target = None if fed.target is None else fed.target.expand(n, -1)
     inputs = {name: torch.cat([x] * n) for name, x in fed.inputs.items()}
     return Fed(inputs, fed.source.expand(n, -1), target)
 
 
 def run(lens: Lens, fed: Fed) -> tuple[Tensor, ...]:
-    """Run inputs through the body of the model.
-
-    Args:
-        lens: the model.
-        fed: the inputs.
-
-    Returns:
-        Its last hidden states, and its encoder's where it has both; float32 on the CPU.
-    """
+    """Run inputs through the body of the model."""
     outputs: Any = lens.run(fed.inputs)
     states = (outputs[0],) if fed.target is None else (outputs[0], outputs.encoder_last_hidden_state)
     return tuple(one.float().cpu() for one in states)
@@ -128,15 +103,7 @@ def real_states(states: Sequence[Tensor], fed: Fed) -> list[Tensor]:
 
 
 def apart(some: Sequence[Tensor], others: Sequence[Tensor]) -> float:
-    """Tell by how much numbers differ at most.
-
-    Args:
-        some: tensors.
-        others: the same, got in another way.
-
-    Returns:
-        The largest difference, as a share of the largest number of its tensor where that is above 1.
-    """
+    """Tell by how much numbers differ at most."""
     shares = [_share(one, other) for one, other in zip(some, others, strict=True)]
     return float(torch.stack(shares).max())  # keeps NaN
 
@@ -190,15 +157,7 @@ class Seen:
 
 
 def look(lens: Lens, fed: Fed) -> Seen:
-    """Run inputs under observation.
-
-    Args:
-        lens: the model.
-        fed: the inputs.
-
-    Returns:
-        What was seen, as float32 on the CPU.
-    """
+    """Run inputs under observation."""
     parts: dict[Site, list[tuple[Tensor, Tensor]]] = {}
 
     def keep(site: Site, block: Block) -> None:
@@ -229,16 +188,7 @@ class Gap:
 
 
 def gap(alone: Seen, together: Seen, row: int) -> Gap:
-    """Compare an input by itself with the same among others.
-
-    Args:
-        alone: the input by itself.
-        together: with others.
-        row: which of them it is.
-
-    Returns:
-        How they differ; weight on padding counts as a difference.
-    """
+    """Compare an input by itself with the same among others."""
     differ: dict[Head, float] = {}
     for site, mine in alone.patterns.items():
         theirs = together.real_pattern(site, row)
@@ -275,16 +225,8 @@ def sample() -> Corpus:
     return Corpus((Document("sample", tuple(sentences), ()),), ("sample",), "", False, False, False)
 
 
-def pairs_of_text(lens: Lens, longest: int) -> list[Pair]:
-    """Make inputs of a short, a middling and a long sentence.
-
-    Args:
-        lens: the model.
-        longest: how many tokens they may have.
-
-    Returns:
-        Shortest first; empty where there is no tokenizer, or the model cannot read what it makes.
-    """
+def _pairs_of_text(lens: Lens, longest: int) -> list[Pair]:
+    """Make inputs of a short, a middling and a long sentence."""
     if lens.tokenizer is None:
         return []
     sources = _readable(lens, sentence_inputs(sample(), lens.tokenizer, longest).items)
@@ -303,17 +245,8 @@ def pairs_of_text(lens: Lens, longest: int) -> list[Pair]:
     return list(zip(sources, others, strict=False))
 
 
-def drawn_pairs(lens: Lens, longest: int, seed: int) -> list[Pair]:
-    """Make inputs of tokens that are drawn at random.
-
-    Args:
-        lens: the model.
-        longest: how many tokens they may have.
-        seed: of the draw.
-
-    Returns:
-        Shortest first.
-    """
+def _drawn_pairs(lens: Lens, longest: int, seed: int) -> list[Pair]:
+    """Make inputs of tokens that are drawn at random."""
     drawn = torch.Generator().manual_seed(seed)
     config, cpu = lens.model.config.get_text_config(), torch.device("cpu")
 
@@ -395,7 +328,7 @@ class Subject:
     @cached_property
     def pairs(self) -> list[Pair]:
         """The inputs, shortest first."""
-        return pairs_of_text(self.lens, self.longest) or drawn_pairs(
+        return _pairs_of_text(self.lens, self.longest) or _drawn_pairs(
             self.lens, self.longest, self.options.seed
         )
 
@@ -445,14 +378,7 @@ MOST = {True: 10, False: 2.5}  # times the least that is allowed: more than that
 
 
 def rounding(lens: Lens) -> float:
-    """Tell how far numbers may lie apart that were computed in the same way.
-
-    Args:
-        lens: the model.
-
-    Returns:
-        A share of the largest number: 1e-5 in float32 and finer, 8 units of the last place in half precision.
-    """
+    """Tell how far numbers may lie apart that were computed in the same way."""
     return CLOSE if _fine(lens) else STEPS * torch.finfo(lens.model.dtype).eps
 
 
@@ -461,14 +387,6 @@ def amplified(lens: Lens, seen: Seen) -> float:
 
     Deep models and sharp heads make more of a rounding error than others. By how much is tried: embeddings
     are changed in their last place.
-
-    Args:
-        lens: the model.
-        seen: of one input.
-
-    Returns:
-        A few times what that change comes to, but not less than `rounding` says, nor more than 1e-4 (in half
-        precision, 20 units of the last place).
     """
     with last_place(lens.model):
         changed = gap(seen, look(lens, seen.fed), row=0)
@@ -483,14 +401,7 @@ def _fine(lens: Lens) -> bool:
 
 @contextmanager
 def last_place(model: nn.Module) -> Iterator[None]:
-    """Have a model's embeddings differ in their last place while the block lasts.
-
-    Args:
-        model: the model; afterwards it is as it was.
-
-    Yields:
-        Nothing.
-    """
+    """Have a model's embeddings differ in their last place while the block lasts."""
     drawn = torch.Generator().manual_seed(0)
 
     def change(_: nn.Module, __: Any, output: Tensor) -> Tensor:
@@ -543,15 +454,7 @@ class Check:
 
 
 def as_check(meaning: str, cheap: bool = True) -> Callable[[Callable[[Subject], CheckOutcome]], Check]:
-    """Make a check of a function; ``own_patterns`` is called own-patterns.
-
-    Args:
-        meaning: what it means where it does not hold, one sentence.
-        cheap: whether it takes a few short passes at most.
-
-    Returns:
-        A decorator.
-    """
+    """Make a check of a function; ``own_patterns`` is called own-patterns."""
     return lambda does: Check(does.__name__.replace("_", "-"), does, meaning, cheap)
 
 
@@ -577,16 +480,7 @@ class Finding:
 
 
 def within(figure: float, allowed: float, said: str) -> CheckOutcome:
-    """Pass where a figure is small enough; one that is no number is not.
-
-    Args:
-        figure: what was measured.
-        allowed: the largest that passes.
-        said: what it is, with the figure in it.
-
-    Returns:
-        The outcome; what is allowed is added to what is said.
-    """
+    """Pass where a figure is small enough; one that is no number is not."""
     return CheckOutcome(figure <= allowed, f"{said}, allowed {allowed:.2g}", figure, allowed)
 
 

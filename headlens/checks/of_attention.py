@@ -78,7 +78,7 @@ def rows(subject: Subject) -> CheckOutcome:
     off = {site: _sums(subject.alone, site) - 1 for site in subject.alone[0].patterns}
     less = [site for site, sums in off.items() if sums.min() < -allowed and sums.max() <= allowed]
     gaps = {site: float(sums.abs().max()) for site, sums in off.items()}
-    with_sinks = {site: gap for site, gap in without_sinks(subject, less).items() if gap <= allowed}
+    with_sinks = {site: gap for site, gap in _without_sinks(subject, less).items() if gap <= allowed}
     figure = largest((gaps | with_sinks).values())
     said = f"largest difference {figure:.2g}"
     if not with_sinks:
@@ -126,18 +126,11 @@ def _evenness(seen: Seen, site: Site) -> Tensor:
 NOWHERE = -1e4  # a logit that takes nothing, in float16, too
 
 
-def without_sinks(subject: Subject, sites: Sequence[Site]) -> dict[Site, float]:
+def _without_sinks(subject: Subject, sites: Sequence[Site]) -> dict[Site, float]:
     """Try whether rows sum to 1 once what may be a sink takes nothing.
 
     A sink is a parameter of the attention module with a number for each head. With it so low that it takes
     nothing, rows have to sum to 1, and their weights have to stay in proportion.
-
-    Args:
-        subject: the model.
-        sites: whose rows sum to less than 1.
-
-    Returns:
-        For every site that has such a parameter: how far it is from that, at most.
     """
     lens, fed, found = subject.lens, subject.alone[-1].fed, dict[Site, float]()
 

@@ -203,15 +203,7 @@ class Reach:
 
 
 def config_of(lens: Lens, site: Site) -> Any:
-    """Find the config that a layer goes by.
-
-    Args:
-        lens: the model.
-        site: the layer.
-
-    Returns:
-        The config of its stack.
-    """
+    """Find the config that a layer goes by."""
     config: Any = lens.model.config
     if not config.is_encoder_decoder:
         return config.get_text_config()
@@ -221,17 +213,7 @@ def config_of(lens: Lens, site: Site) -> Any:
 
 
 def counts(config: Any, site: Site, name: str) -> list[int]:
-    """List how many heads a layer may have by its config.
-
-    Args:
-        config: of its stack.
-        site: the layer.
-        name: "num_attention_heads" or "num_key_value_heads".
-
-    Returns:
-        What the config says by this name, for this layer where it tells layers apart; and what it says by
-        longer names of this kind (for sliding layers, say). Empty where it says nothing.
-    """
+    """List how many heads a layer may have by its config."""
     if getattr(config, "is_heterogeneous", False):
         config = config.per_layer_config[site.layer]
     said = [getattr(config, name, None)]
@@ -245,15 +227,7 @@ def counts(config: Any, site: Site, name: str) -> list[int]:
 
 
 def reach_of(config: Any, site: Site) -> Reach | None:
-    """Tell how far a layer sees by its config.
-
-    Args:
-        config: of its stack.
-        site: the layer.
-
-    Returns:
-        None where the config does not say it in words that are known here.
-    """
+    """Tell how far a layer sees by its config."""
     window, chunk = getattr(config, "sliding_window", None), getattr(config, "attention_chunk_size", None)
     kinds = getattr(config, "layer_types", None)
     if site.stack == "cross":
@@ -407,7 +381,7 @@ def backends(subject: Subject) -> CheckOutcome:
     whole: list[Sequence[Tensor]] = []
     without: list[Sequence[Tensor]] = []
     for name in ("eager", "sdpa"):
-        with computing(lens.model, name):
+        with _computing(lens.model, name):
             whole.append(real_states(run(lens, fed), fed))
             with lens.ablate(first):
                 without.append(real_states(run(lens, fed), fed))
@@ -425,7 +399,7 @@ def own_patterns(subject: Subject) -> CheckOutcome:
     lens, fed = subject.lens, subject.together
     body: Any = lens.model.base_model
     given = {name: x.to(lens.device) for name, x in fed.inputs.items() if name in lens.arguments}
-    with computing(lens.model, "eager"):
+    with _computing(lens.model, "eager"):
         outputs = body(**given, output_attentions=True)
     seen = look(lens, fed)
     gaps: dict[Head, float] = {}
@@ -450,16 +424,8 @@ def _returned(outputs: Any, stack: str) -> Sequence[Tensor]:
 
 
 @contextmanager
-def computing(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Have a model compute its attention in another way while the block lasts.
-
-    Args:
-        model: the model; afterwards it is as it was.
-        name: "eager" or "sdpa".
-
-    Yields:
-        Nothing.
-    """
+def _computing(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Have a model compute its attention in another way while the block lasts."""
     configs = configs_of(model)
     kept = [config._attn_implementation_internal for config in configs]
     for config in configs:

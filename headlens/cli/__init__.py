@@ -38,7 +38,7 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
+class _Commands(click.Group):
     """The group of all commands; every error becomes one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -103,7 +103,7 @@ def _one_line(text: str) -> str:
 
 
 @click.group(
-    cls=Commands,
+    cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Layers and heads count from 0: 4.11 is head 11 of layer 4. Begin with: headlens demo",
 )
@@ -140,7 +140,7 @@ _REMEDIES = {
 _received: list[int] = []  # signals: what fails after one fails because of it
 
 
-class Interrupted(click.ClickException):
+class _Interrupted(click.ClickException):
     """A command that was interrupted.
 
     Args:
@@ -179,10 +179,10 @@ def _end(number: int, _: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _interrupted(error: BaseException, ctx: click.Context) -> Interrupted | None:
+def _interrupted(error: BaseException, ctx: click.Context) -> _Interrupted | None:
     """What to raise where a command was interrupted: libraries in C make other errors of an interrupt."""
     if isinstance(error, KeyboardInterrupt) or _received:
-        return Interrupted(_received[-1] if _received else signal.SIGINT, _goes_on(ctx))
+        return _Interrupted(_received[-1] if _received else signal.SIGINT, _goes_on(ctx))
     return None
 
 

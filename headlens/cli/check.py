@@ -44,14 +44,7 @@ def command(ctx: click.Context, model: str, as_json: bool, options: ModelOptions
 
 
 def checked(lens: Lens) -> dict[str, Any]:
-    """Make the quick checks before a run, and warn of each that fails.
-
-    Args:
-        lens: the model.
-
-    Returns:
-        What they found, as run.json has it.
-    """
+    """Make the quick checks before a run, and warn of each that fails."""
     from headlens.checks.check import as_record, check
 
     findings = check(lens, only_cheap=True)

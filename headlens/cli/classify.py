@@ -208,7 +208,7 @@ def command(
         say("No --corpus was given: these are results for the small English sample of headlens.", err=True)
     if corpus.parser:
         say(f"Trees are silver: a parse by {corpus.parser}, not checked by people.", err=True)
-    say(summary(lens, found))  # before the report: what was found is said whatever becomes of the page
+    say(_summary(lens, found))  # before the report: what was found is said whatever becomes of the page
     found.show(out)
     say(
         f"\nWrote {out / 'report.html'}, {out / 'tags.csv'}, {out / 'scores.csv'}, {out / 'run.json'} and "
@@ -216,7 +216,7 @@ def command(
     )
 
 
-def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
+def _summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     """Say in a few lines how many heads carry each tag, and which carry it most clearly."""
     from headlens.model.heads import Head
     from headlens.report.words import clearest, unscored_stacks, was_tested

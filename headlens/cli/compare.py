@@ -42,20 +42,13 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     comparison = compare(Classification.read(first), Classification.read(second))
     if out is not None:
         comparison.save(out)
-    say(summary(comparison))
+    say(_summary(comparison))
     if out is not None:
         say(f"\nWrote report.html, {', '.join(TABLES + FIGURES)} and run.json to {out}.")
 
 
-def summary(comparison: Comparison) -> str:
-    """Say what changed, in a short table.
-
-    Args:
-        comparison: what to say.
-
-    Returns:
-        A line per tag, the correlations of their scores, and the heads that changed.
-    """
+def _summary(comparison: Comparison) -> str:
+    """Say what changed, in a short table."""
     import pandas as pd
 
     median = comparison.by_measure.groupby("tag")["spearman"].median()

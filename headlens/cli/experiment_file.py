@@ -60,18 +60,7 @@ class Experiment:
 
 
 def read_experiment(path: Path, commands: click.Group) -> Experiment:
-    """Read an experiment file.
-
-    Args:
-        path: the file.
-        commands: what its sections can be.
-
-    Returns:
-        The experiment.
-
-    Raises:
-        InputError: it cannot be read, a key means nothing, or a value is of the wrong kind.
-    """
+    """Read an experiment file."""
     file = InputFile(path, "TOML")
     told, possible = _toml(file), section_commands(commands)
     for key in told:
@@ -110,15 +99,7 @@ def read_experiment(path: Path, commands: click.Group) -> Experiment:
 
 
 def on_models(experiment: Experiment, models: Sequence[str]) -> Experiment:
-    """Put other models in the place of those that a file names.
-
-    Args:
-        experiment: what the file describes.
-        models: names or places, as a command takes them.
-
-    Returns:
-        The same experiment on these models; a revision that the file asks for was one of its own model.
-    """
+    """Put other models in the place of those that a file names."""
     loading = {option: value for option, value in experiment.loading.items() if option != "--revision"}
     return replace(experiment, models={model: model for model in models}, loading=loading)
 
@@ -380,16 +361,7 @@ def _beside(folder: Path, text: str) -> str:
 
 
 def as_seen(option: click.Parameter, value: Any, see: Callable[[str], str]) -> Any:
-    """Change the places in an option's value.
-
-    Args:
-        option: of a command.
-        value: one value of it.
-        see: changes a place.
-
-    Returns:
-        The value with its places changed; a value that is no place as it is.
-    """
+    """Change the places in an option's value."""
     if option.name == "benchmark":
         kind, colon, target = str(value).partition(":")
         return kind + colon + ",".join(see(part) for part in target.split(","))
@@ -397,15 +369,7 @@ def as_seen(option: click.Parameter, value: Any, see: Callable[[str], str]) -> A
 
 
 def missing(ctx: click.Context, made_here: Path) -> Path | None:
-    """Find a place that a command would read and that is not there.
-
-    Args:
-        ctx: of the command, with its values.
-        made_here: a directory that other commands write before.
-
-    Returns:
-        The first such place outside that directory; None where all are there.
-    """
+    """Find a place that a command would read and that is not there."""
     for option in ctx.command.params:
         if isinstance(option.type, click.Path) and option.name not in _WRITTEN:
             value = ctx.params[str(option.name)]
@@ -459,15 +423,7 @@ def _report(told: Mapping[str, Any], sections: Sequence[Section], where: str) ->
 
 
 def write_experiment(ctx: click.Context, path: Path) -> None:
-    """Write the running command as an experiment file.
-
-    Args:
-        ctx: of the command, with what was typed.
-        path: the file; places in it are seen from its folder.
-
-    Raises:
-        RunError: it cannot be written.
-    """
+    """Write the running command as an experiment file."""
     import tomli_w
 
     command = ctx.command

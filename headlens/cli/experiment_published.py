@@ -41,7 +41,7 @@ class Published:
     bound: str
     source: str
     run: str
-    quantity: Quantity
+    quantity: _Quantity
     relative_to: str
 
     def measured(self, place: Path) -> float:
@@ -69,16 +69,7 @@ class Published:
 
 
 def check_key(key: str, known: Sequence[str], where: str) -> None:
-    """Refuse a key that means nothing, with the nearest that does.
-
-    Args:
-        key: what the file says.
-        known: what it can say.
-        where: the file and the section.
-
-    Raises:
-        InputError: the key is not known.
-    """
+    """Refuse a key that means nothing, with the nearest that does."""
     if key in known:
         return
     near = get_close_matches(key, known, n=1, cutoff=0.5)
@@ -87,19 +78,7 @@ def check_key(key: str, known: Sequence[str], where: str) -> None:
 
 
 def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> Published:
-    """Check one published figure.
-
-    Args:
-        told: what the file says.
-        runs: names of its sections.
-        file: its name.
-
-    Returns:
-        The figure.
-
-    Raises:
-        InputError: something is missing, unknown, or of the wrong kind.
-    """
+    """Check one published figure."""
     where = f"[[published]] of {file}"
     for key in told:
         check_key(key, KEYS, where)
@@ -122,7 +101,7 @@ def read_published(told: Mapping[str, Any], runs: Sequence[str], file: str) -> P
     )
 
 
-def _quantity(told: Mapping[str, Any], where: str) -> Quantity:
+def _quantity(told: Mapping[str, Any], where: str) -> _Quantity:
     take, by, rows = str(told.get("take", "only")), told.get("by", []), told.get("where", {})
     check_key(take, list(TAKES), f"take in {where}")
     if not _can_match(rows):
@@ -139,7 +118,7 @@ def _quantity(told: Mapping[str, Any], where: str) -> Quantity:
         raise InputError(
             f"{where} names the table {told['table']!r}.", "Write the name of a file of the run."
         )
-    made = Quantity(
+    made = _Quantity(
         table=str(told["table"]),
         column=str(told["column"]),
         where=rows,
@@ -185,7 +164,7 @@ WEIGHT = "n"  # the column that says what a row rests on
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class _Quantity:
     """One number of a run.
 
     Args:
@@ -213,18 +192,7 @@ class Quantity:
         return [*divided, *self.where, *self.by, *([WEIGHT] if self.by else [])]
 
     def of(self, run: Path, what: str) -> float:
-        """Look the number up.
-
-        Args:
-            run: directory of the run.
-            what: what it is held against, for messages.
-
-        Returns:
-            The number; NaN where the results have no such row.
-
-        Raises:
-            InputError: there is no such table, it has no such column, or several rows where one is meant.
-        """
+        """Look the number up."""
         path = run / self.table
         if not is_there(path):
             there = [*sorted(one.name for one in run.glob("*.csv")), "run.json"]

@@ -37,17 +37,7 @@ Invoke = Callable[[Sequence[str]], object]
 
 
 def run(planned: Sequence[Step], out: Path, invoke: Invoke, say: Callable[[str], object]) -> None:
-    """Run the steps of an experiment that are not finished.
-
-    Args:
-        planned: all of its steps.
-        out: directory of all results.
-        invoke: runs one command line, given without "headlens".
-        say: told what happens.
-
-    Raises:
-        HeadlensError: whatever a command raises; what was finished stays, and is not run again.
-    """
+    """Run the steps of an experiment that are not finished."""
     state = _state(out / STATE)
     for number, step in enumerate(planned, 1):
         key = str(step.out.relative_to(out))
@@ -66,19 +56,7 @@ def run(planned: Sequence[Step], out: Path, invoke: Invoke, say: Callable[[str],
 
 
 def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.DataFrame:
-    """Hold the results against the published figures, and write table, record and report.
-
-    Args:
-        experiment: what was run.
-        out: directory of all results.
-        planned: its steps.
-
-    Returns:
-        A row for every published figure and cell: `COLUMNS`.
-
-    Raises:
-        RunError: a file cannot be written.
-    """
+    """Hold the results against the published figures, and write table, record and report."""
     from headlens.report.artist import write_report
 
     table = _compared(experiment, out)
@@ -170,7 +148,7 @@ def _state(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class _Cell:
     """One model with one seed.
 
     Args:
@@ -196,7 +174,7 @@ class Step:
         typed: its command line, without "headlens".
     """
 
-    cell: Cell
+    cell: _Cell
     section: Section
     typed: tuple[str, ...]
 
@@ -206,41 +184,25 @@ class Step:
         return self.cell.place / self.section.out
 
 
-def cells(experiment: Experiment, out: Path) -> list[Cell]:
-    """Lay out the grid.
-
-    Args:
-        experiment: what to run.
-        out: directory of all results.
-
-    Returns:
-        Its cells. One alone has its results in `out` itself, several have directories of their own.
-    """
+def cells(experiment: Experiment, out: Path) -> list[_Cell]:
+    """Lay out the grid."""
     found = []
     directories = _directories(list(experiment.models))
     for (shown, model), seed in product(experiment.models.items(), experiment.seeds):
         parts = [directories[shown]] if len(experiment.models) > 1 else []
         parts += [f"seed-{seed}"] if len(experiment.seeds) > 1 else []
-        found.append(Cell(model, shown, seed, out.joinpath(*parts)))
+        found.append(_Cell(model, shown, seed, out.joinpath(*parts)))
     return found
 
 
 def steps(experiment: Experiment, out: Path) -> Iterator[Step]:
-    """List the commands, cell by cell, in the order of the file.
-
-    Args:
-        experiment: what to run.
-        out: directory of all results.
-
-    Yields:
-        The steps.
-    """
+    """List the commands, cell by cell, in the order of the file."""
     for cell in cells(experiment, out):
         for section in experiment.sections:
             yield Step(cell, section, tuple(_typed(experiment, cell, section)))
 
 
-def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str]:
+def _typed(experiment: Experiment, cell: _Cell, section: Section) -> Iterator[str]:
     known = section.known
     options: dict[str, Any] = {}
     for name, option in known.items():
@@ -262,7 +224,7 @@ def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str
         yield from (command, *arguments, *options_typed)
 
 
-def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any) -> Any:
+def _placed(experiment: Experiment, cell: _Cell, option: click.Option, value: Any) -> Any:
     """A value that is a place: another section's by its name, or a path that is seen from the file."""
     if isinstance(value, list):
         return [_placed(experiment, cell, option, one) for one in value]

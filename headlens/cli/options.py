@@ -56,13 +56,7 @@ def group_of(ctx: click.Context) -> click.Group:
 
 
 def run_command(ctx: click.Context, typed: Sequence[str], quiet: bool) -> None:
-    """Run another command from inside the running one.
-
-    Args:
-        ctx: of the running command.
-        typed: the other's command line, without "headlens".
-        quiet: whether it shows no progress bars, where it has any.
-    """
+    """Run another command from inside the running one."""
     group = group_of(ctx)
     command = group.get_command(ctx, typed[0])
     hushed = quiet and command is not None and any(option.name == "quiet" for option in command.params)

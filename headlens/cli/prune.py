@@ -87,7 +87,7 @@ def command(
         "checks": checks,
     }
     runs.save(out, runs.record("prune", lens, said(), facts, clock))
-    say(summary(lens, found, out))
+    say(_summary(lens, found, out))
 
 
 def _chosen(lens: Lens, heads: str | None, run: Path | None, keep: float | None) -> tuple[Head, ...]:
@@ -100,7 +100,7 @@ def _chosen(lens: Lens, heads: str | None, run: Path | None, keep: float | None)
     return least_important(lens, run, keep)
 
 
-def summary(lens: Lens, found: Result, out: Path) -> str:
+def _summary(lens: Lens, found: Result, out: Path) -> str:
     """Say what was removed, in which form, and what the model costs now."""
     from headlens.pruning.prune import HOW, removed_heads, silent_heads
 

@@ -105,7 +105,7 @@ def command(
     found.write(out)
     if not texts:
         say("No --text was given: these are results for the small English sample of headlens.", err=True)
-    say(summary(found))
+    say(_summary(found))
     found.show(out)
     say(
         f"\nWrote {out / 'report.html'}, {out / 'distances.csv'}, {out / 'clusters.csv'}, {out / 'run.json'} "
@@ -113,7 +113,7 @@ def command(
     )
 
 
-def summary(found: Similarity) -> str:
+def _summary(found: Similarity) -> str:
     """Say in a few lines how the heads cluster, and which are closest."""
     from headlens.similarity.similar import findings
 

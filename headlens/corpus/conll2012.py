@@ -28,16 +28,6 @@ def read_conll2012(paths: Sequence[Path], digest: Any = None) -> Corpus:
     brackets and quotes (`-LRB-`, two backquotes) are undone. Heads and kinds of mentions are told by the
     rules in `headlens.corpus.conll2012`, which know English only, and blanks are taken to stand between all
     words.
-
-    Args:
-        paths: the files, in order; a document never spans two of them.
-        digest: takes their bytes, such as `hashlib.sha256()`; one of their own by default.
-
-    Returns:
-        The corpus; no word has a head or a relation.
-
-    Raises:
-        CorpusError: if a file cannot be read, holds no sentence or is malformed.
     """
     if not paths:
         raise CorpusError(f"Expected at least one {_KIND} file, got none.", "Name one or more .conll files.")
@@ -61,7 +51,7 @@ class _FileReader:
     documents: list[Document] = field(default_factory=list)
     name: str = ""
     begun: int | None = None  # the line where the open document begins
-    rows: list[TokenLine] = field(default_factory=list)
+    rows: list[_TokenLine] = field(default_factory=list)
     sentences: list[Sentence] = field(default_factory=list)
     mentions: list[Mention] = field(default_factory=list)
 
@@ -127,11 +117,11 @@ class _FileReader:
                 "word of a document, found none.",
                 "Add that line and `#end document`; name CoNLL-U files .conllu.",
             )
-        self.rows.append(TokenLine.parse(line, str(self.path), number))
+        self.rows.append(_TokenLine.parse(line, str(self.path), number))
 
     def _close_sentence(self) -> None:
         if self.rows:
-            sentence, mentions = build_sentence(self.rows, str(self.path), len(self.sentences))
+            sentence, mentions = _build_sentence(self.rows, str(self.path), len(self.sentences))
             self.sentences.append(sentence)
             self.mentions += mentions
         self.rows = []
@@ -171,7 +161,7 @@ _FAMILIES = {"JJ": "ADJ", "NN": "NOUN", "RB": "ADV", "VB": "VERB"}
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLine:
+class _TokenLine:
     """The line of one word.
 
     Args:
@@ -191,20 +181,8 @@ class TokenLine:
     place: str
 
     @classmethod
-    def parse(cls, text: str, path: str, line: int) -> TokenLine:
-        """Take a line apart.
-
-        Args:
-            text: the line without its end; its columns are parted by tabs if it has any, else by blanks.
-            path: the file, as it was named.
-            line: its 1-based number in the file.
-
-        Returns:
-            The row.
-
-        Raises:
-            CorpusError: if columns are missing, or the word or its number is.
-        """
+    def parse(cls, text: str, path: str, line: int) -> _TokenLine:
+        """Take a line apart."""
         place = f"{path}, line {line}"
         cells = [cell.strip() for cell in text.split("\t")] if "\t" in text else text.split()
         if len(cells) < MIN_COLUMNS:
@@ -231,12 +209,6 @@ def universal(tag: str) -> str:
 
     Single words decide it in UD ("to", "that", "have"), here the tag alone does: good enough to tell
     pronouns, names and other nouns, not for more. Tags of other tagsets are "X".
-
-    Args:
-        tag: the tag.
-
-    Returns:
-        The universal part of speech, "" where the file has none.
     """
     if tag in EMPTY:
         return ""
@@ -247,22 +219,8 @@ def universal(tag: str) -> str:
     return "PUNCT" if tag == "HYPH" else _FAMILIES.get(tag[:2], "X")
 
 
-def build_sentence(rows: Sequence[TokenLine], path: str, index: int) -> tuple[Sentence, list[Mention]]:
-    """Make a sentence of its rows.
-
-    Args:
-        rows: the rows; at least one.
-        path: the file, as it was named.
-        index: the sentence's index in its document.
-
-    Returns:
-        The sentence, and its mentions in no particular order; marks that repeat the same entity on the same
-        words count once.
-
-    Raises:
-        CorpusError: if rows differ in their columns, words are not numbered one after the other, or a mark is
-            malformed, never closed or never opened.
-    """
+def _build_sentence(rows: Sequence[_TokenLine], path: str, index: int) -> tuple[Sentence, list[Mention]]:
+    """Make a sentence of its rows."""
     for before, row in pairwise(rows):
         if row.columns != rows[0].columns:
             raise CorpusError(
@@ -285,7 +243,7 @@ def build_sentence(rows: Sequence[TokenLine], path: str, index: int) -> tuple[Se
     return sentence, mentions
 
 
-def _spans(rows: Sequence[TokenLine]) -> list[tuple[str, int, int]]:
+def _spans(rows: Sequence[_TokenLine]) -> list[tuple[str, int, int]]:
     """(entity, start, end) of every mention; of one entity the mention opened last is closed first."""
     waiting: dict[str, list[int]] = defaultdict(list)
     spans = []
@@ -310,7 +268,7 @@ def _spans(rows: Sequence[TokenLine]) -> list[tuple[str, int, int]]:
     return spans
 
 
-def _marks(row: TokenLine) -> list[tuple[bool, str, bool]]:
+def _marks(row: _TokenLine) -> list[tuple[bool, str, bool]]:
     """(opens, entity, closes) of every mark of a row."""
     if row.marks in EMPTY:
         return []
@@ -363,14 +321,6 @@ def top_word(words: Sequence[Word], start: int, end: int) -> int:
     ("a conceited, silly father") when parts of speech are unknown, compounds such as "in-laws" written as
     several words, and titles of works. In names it takes the last word ("Sir Walter Elliot" is "Elliot"),
     where UD trees take the first. It knows English only.
-
-    Args:
-        words: the words of the sentence.
-        start: index of the mention's first word.
-        end: index of its last word, plus one.
-
-    Returns:
-        The index of the head word.
     """
     last = None
     for index in range(start, end):
@@ -388,16 +338,6 @@ def mention_kind(words: Sequence[Word], start: int, end: int, head: int) -> Kind
 
     Without parts of speech a capital letter makes a name, so that "the Captain", a noun in a headline, and a
     plain noun that begins its sentence without an article ("Men") are taken for one.
-
-    Args:
-        words: the words of the sentence.
-        start: index of the mention's first word.
-        end: index of its last word, plus one.
-        head: index of its head word.
-
-    Returns:
-        "pronoun", "proper" or "nominal", by the head's part of speech where it has one; else by a list of
-        pronouns and by capital letters. Possessives ("her") and "this" are pronouns where they stand alone.
     """
     word, alone = words[head], end - start == 1
     form = word.form.lower()

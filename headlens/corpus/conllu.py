@@ -67,7 +67,7 @@ class ConlluReader:
     unit: str = "line"
     documents: list[Document] = field(default_factory=list, init=False)
     n_newdocs: int = field(default=0, init=False)
-    fields: EntityFields | None = field(default=None, init=False)
+    fields: _EntityFields | None = field(default=None, init=False)
     name: str = field(default="", init=False)
     sentences: list[Sentence] = field(default_factory=list, init=False)
     mentions: list[Mention] = field(default_factory=list, init=False)
@@ -87,7 +87,7 @@ class ConlluReader:
         self.name = self.stem
         for comments, rows in _blocks(lines):
             meta = self._comments(comments)
-            builder = SentenceBuilder(self.path, self.unit)
+            builder = _SentenceBuilder(self.path, self.unit)
             for number, line in rows:
                 builder.add(number, line)
             sentence = builder.build(meta.get("sent_id", ""))
@@ -104,20 +104,20 @@ class ConlluReader:
             if value or key in ("newdoc", "newdoc id"):
                 meta[key] = value
             if key == "global.Entity" and value:
-                self.fields = EntityFields.parse(value, f"{self.path}, {self.unit} {number}")
+                self.fields = _EntityFields.parse(value, f"{self.path}, {self.unit} {number}")
         if "newdoc" in meta or "newdoc id" in meta:
             self._close_document()
             self.n_newdocs += 1
             self.name = meta.get("newdoc id") or f"{self.stem}-{self.n_newdocs}"
         return meta
 
-    def _add_mentions(self, sentence: Sentence, nodes: list[int | None], marked: list[MarkedNode]) -> None:
+    def _add_mentions(self, sentence: Sentence, nodes: list[int | None], marked: list[_MarkedNode]) -> None:
         if self.fields is None:
             raise CorpusError(
                 f"{marked[0].place}: expected a `# global.Entity` line before any Entity mark, found none.",
                 "Add one that names the fields, such as `# global.Entity = eid-etype-head-other`.",
             )
-        self.mentions += read_mentions(sentence, nodes, marked, self.fields, len(self.sentences))
+        self.mentions += _read_mentions(sentence, nodes, marked, self.fields, len(self.sentences))
 
     def _close_document(self) -> None:
         if self.sentences:
@@ -172,7 +172,7 @@ class _Range:
 
 
 @dataclass(slots=True)
-class SentenceBuilder:
+class _SentenceBuilder:
     """Takes the word lines of one sentence in order.
 
     Args:
@@ -187,22 +187,14 @@ class SentenceBuilder:
     path: str
     unit: str = "line"
     nodes: list[int | None] = field(default_factory=list, init=False)
-    marked: list[MarkedNode] = field(default_factory=list, init=False)
+    marked: list[_MarkedNode] = field(default_factory=list, init=False)
     _words: list[Word] = field(default_factory=list, init=False)
     _places: list[str] = field(default_factory=list, init=False)
     _ranges: list[_Range] = field(default_factory=list, init=False)
     _line: int = field(default=0, init=False)
 
     def add(self, number: int, line: str) -> None:
-        """Take one line.
-
-        Args:
-            number: its 1-based number in the file.
-            line: the line without its end.
-
-        Raises:
-            CorpusError: if it is no CoNLL-U word line, or its id is not the one that has to come next.
-        """
+        """Take one line."""
         place = f"{self.path}, {self.unit} {number}"
         self._line = self._line or number
         cells = _cells(line, place)
@@ -223,20 +215,10 @@ class SentenceBuilder:
             self._add_range(first, last, misc, place)
             return
         if value := _entity(misc):
-            self.marked.append(MarkedNode(len(self.nodes) - 1, len(self.nodes) - 1, value, place))
+            self.marked.append(_MarkedNode(len(self.nodes) - 1, len(self.nodes) - 1, value, place))
 
     def build(self, sent_id: str) -> Sentence:
-        """Make the sentence of all lines.
-
-        Args:
-            sent_id: the sentence's id.
-
-        Returns:
-            The sentence; `nodes` and `marked` then hold what belongs to it.
-
-        Raises:
-            CorpusError: if a multiword token reaches beyond the last word, or the heads make no tree.
-        """
+        """Make the sentence of all lines."""
         if not self._words:
             raise CorpusError(
                 f"{self.path}, {self.unit} {self._line}: expected a word in the sentence, found none.",
@@ -277,7 +259,7 @@ class SentenceBuilder:
             self._words[last] = replace(self._words[last], space_after=False)
         if value := _entity(span.misc):
             first_node, last_node = self.nodes.index(span.first - 1), self.nodes.index(last)
-            self.marked.append(MarkedNode(first_node, last_node, value, span.place))
+            self.marked.append(_MarkedNode(first_node, last_node, value, span.place))
 
 
 def _cells(line: str, place: str) -> list[str]:
@@ -383,36 +365,22 @@ class _Span:
 
     first: int
     last: int
-    opening: Mark
+    opening: _Mark
 
 
-def read_mentions(
+def _read_mentions(
     sentence: Sentence,
     nodes: Sequence[int | None],
-    marked: Iterable[MarkedNode],
-    fields: EntityFields,
+    marked: Iterable[_MarkedNode],
+    fields: _EntityFields,
     index: int,
 ) -> list[Mention]:
     """Read the mentions of one sentence.
 
     The head is the one the mark's head field names. Where the format has no such field, the field is empty or
     it names an empty node, it is `Sentence.top_word`. A mention that covers empty nodes only is left out.
-
-    Args:
-        sentence: the words.
-        nodes: for every node of the sentence in file order its word index, None for an empty node.
-        marked: the lines that carry an Entity value, in file order.
-        fields: the order of the fields.
-        index: the sentence's index in its document.
-
-    Returns:
-        The mentions, in no particular order.
-
-    Raises:
-        CorpusError: if a mark is malformed, never closed, never opened or lacks its id, if parts of a mention
-            are missing, or if a head is out of range or cannot be told.
     """
-    marks = [mark for node in marked for mark in split_marks(node, fields)]
+    marks = [mark for node in marked for mark in _split_marks(node, fields)]
     mentions = []
     for entity, spans in _join_parts(_match(sorted(marks, key=lambda mark: mark.order))):
         own = [nodes[position] for span in spans for position in range(span.first, span.last + 1)]
@@ -425,8 +393,8 @@ def read_mentions(
     return mentions
 
 
-def _match(marks: Iterable[Mark]) -> list[_Span]:
-    open_marks: dict[str, list[Mark]] = defaultdict(list)
+def _match(marks: Iterable[_Mark]) -> list[_Span]:
+    open_marks: dict[str, list[_Mark]] = defaultdict(list)
     spans = []
     for mark in marks:
         if mark.opens and mark.closes:
@@ -476,7 +444,7 @@ def _join_parts(spans: Iterable[_Span]) -> list[tuple[str, list[_Span]]]:
     return whole
 
 
-def _part_error(mark: Mark, expected: str) -> CorpusError:
+def _part_error(mark: _Mark, expected: str) -> CorpusError:
     return CorpusError(
         f"{mark.node.place}: for the mark {mark.key!r} expected {expected}.",
         "Number the parts of a discontinuous mention from 1, all in one sentence, as in e1[1/2] and e1[2/2].",
@@ -512,7 +480,7 @@ _ID_NAMES = ("eid", "GRP")
 
 
 @dataclass(frozen=True, slots=True)
-class EntityFields:
+class _EntityFields:
     """Where a mark keeps what is read from it.
 
     Args:
@@ -526,19 +494,8 @@ class EntityFields:
     head: int | None
 
     @classmethod
-    def parse(cls, order: str, place: str) -> EntityFields:
-        """Read the value of a `# global.Entity` line.
-
-        Args:
-            order: the field names, joined with hyphens.
-            place: the file and line, for the error.
-
-        Returns:
-            The places of the entity id and the head.
-
-        Raises:
-            CorpusError: if no field holds the entity id.
-        """
+    def parse(cls, order: str, place: str) -> _EntityFields:
+        """Read the value of a `# global.Entity` line."""
         names = order.split("-")
         entity = next((index for index, name in enumerate(names) if name in _ID_NAMES), None)
         if entity is None:
@@ -550,7 +507,7 @@ class EntityFields:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedNode:
+class _MarkedNode:
     """The Entity value of one line.
 
     Args:
@@ -567,7 +524,7 @@ class MarkedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class _Mark:
     """One mark.
 
     Args:
@@ -584,22 +541,11 @@ class Mark:
     opens: bool
     closes: bool
     head: int | None
-    node: MarkedNode
+    node: _MarkedNode
 
 
-def split_marks(node: MarkedNode, fields: EntityFields) -> list[Mark]:
-    """Take the Entity value of one line apart.
-
-    Args:
-        node: the line.
-        fields: the order of a mark's fields.
-
-    Returns:
-        Its marks, as they stand.
-
-    Raises:
-        CorpusError: if the parentheses are not balanced, an id is missing or a head is no positive number.
-    """
+def _split_marks(node: _MarkedNode, fields: _EntityFields) -> list[_Mark]:
+    """Take the Entity value of one line apart."""
     texts = _MARK.findall(node.value)
     whole = all(text.startswith("(") or text.endswith(")") for text in texts)
     if not texts or not whole or "".join(texts) != node.value:
@@ -611,7 +557,7 @@ def split_marks(node: MarkedNode, fields: EntityFields) -> list[Mark]:
     return [_mark(text, node, fields) for text in texts]
 
 
-def _mark(text: str, node: MarkedNode, fields: EntityFields) -> Mark:
+def _mark(text: str, node: _MarkedNode, fields: _EntityFields) -> _Mark:
     opens, closes = text.startswith("("), text.endswith(")")
     values = text.strip("()").split("-", fields.count - 1)
     bare_close = not opens and len(values) == 1
@@ -626,10 +572,10 @@ def _mark(text: str, node: MarkedNode, fields: EntityFields) -> Mark:
     # A multiword token's line stands before its words: its closing marks take effect after the last one's.
     whole_range = (node.first, 0) if opens else (node.last, 2)
     order = (node.first, 1) if node.first == node.last else whole_range
-    return Mark(order, key, opens, closes, head, node)
+    return _Mark(order, key, opens, closes, head, node)
 
 
-def _head_field(values: Sequence[str], text: str, node: MarkedNode, fields: EntityFields) -> int | None:
+def _head_field(values: Sequence[str], text: str, node: _MarkedNode, fields: _EntityFields) -> int | None:
     value = "" if fields.head is None else "".join(values[fields.head : fields.head + 1])
     if not value:
         return None

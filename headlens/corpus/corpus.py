@@ -324,17 +324,7 @@ class InputFile:
 
 
 def unreadable(path: Path, kind: str, problem: OSError, error: type[InputError] = CorpusError) -> InputError:
-    """Say why a file cannot be read.
-
-    Args:
-        path: the file.
-        kind: what it should be, such as "CoNLL-U".
-        problem: what opening or reading it raised.
-        error: what is made.
-
-    Returns:
-        The error.
-    """
+    """Say why a file cannot be read."""
     if isinstance(problem, FileNotFoundError):
         return error(f"Expected a {kind} file at {path}, found nothing.", "Check the path.")
     if isinstance(problem, IsADirectoryError):

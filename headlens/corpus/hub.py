@@ -147,18 +147,8 @@ def shown(path: str) -> str:
 T = TypeVar("T")
 
 
-def library(place: DatasetPlace) -> Any:
-    """Import the library.
-
-    Args:
-        place: what it is wanted for.
-
-    Returns:
-        The module.
-
-    Raises:
-        CorpusError: it is not installed.
-    """
+def _library(place: DatasetPlace) -> Any:
+    """Import the library."""
     try:
         return importlib.import_module("datasets")
     except ImportError:
@@ -168,41 +158,22 @@ def library(place: DatasetPlace) -> Any:
         ) from None
 
 
-def told(place: DatasetPlace, rows: Iterable[T]) -> Generator[T, None, None]:
-    """Read rows, or lines.
-
-    Args:
-        place: where they come from.
-        rows: what is read.
-
-    Yields:
-        Each of them.
-
-    Raises:
-        CorpusError: one of them cannot be read.
-    """
+def _told(place: DatasetPlace, rows: Iterable[T]) -> Generator[T, None, None]:
+    """Read rows, or lines."""
     try:
         yield from rows
     except Exception as error:  # of pyarrow, pandas, fsspec, the HTTP library, ...
-        raise CorpusError(f"{place} cannot be read: {one_line(error)}", "Correct the data.") from error
+        raise CorpusError(f"{place} cannot be read: {_one_line(error)}", "Correct the data.") from error
 
 
-def one_line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     """Write the message of a foreign error in one line, or its kind where it has none."""
     return (" ".join(str(error).split()) or type(error).__name__).rstrip(".:") + "."
 
 
 @contextmanager
-def quiet(module: Any, offline: bool) -> Iterator[None]:
-    """Keep the library's own bars and notes off the screen while the block lasts.
-
-    Args:
-        module: the library.
-        offline: have it look in its cache only: otherwise it tries for half a minute.
-
-    Yields:
-        Nothing.
-    """
+def _quiet(module: Any, offline: bool) -> Iterator[None]:
+    """Keep the library's own bars and notes off the screen while the block lasts."""
     log, bars = module.utils.logging, not module.are_progress_bars_disabled()
     level, was_offline = log.get_verbosity(), module.config.HF_HUB_OFFLINE
     log.set_verbosity_error()
@@ -225,7 +196,7 @@ PREFERRED = ("validation", "dev", "test")  # the split that is read where severa
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class _Opened:
     """A split of a dataset, ready to be read.
 
     Args:
@@ -249,34 +220,24 @@ class Opened:
 
     def lines(self, file: str) -> Iterator[str]:
         """Read one of the text files line by line."""
-        rows = library(self.place).load_dataset("text", data_files=file, split="train", streaming=True)
-        for number, row in enumerate(told(self.place, rows)):
+        rows = _library(self.place).load_dataset("text", data_files=file, split="train", streaming=True)
+        for number, row in enumerate(_told(self.place, rows)):
             yield row["text"].removeprefix("\ufeff") if number == 0 else row["text"]
 
 
-def open_place(place: DatasetPlace) -> Opened:
-    """Find a split of a dataset. None of its rows is read yet, and no code that comes with it ever runs.
-
-    Args:
-        place: which; without a split the only one, else the first of `PREFERRED` that there is.
-
-    Returns:
-        The split.
-
-    Raises:
-        CorpusError: it cannot be had; the message says why, and what there is.
-    """
-    module = library(place)
+def _open_place(place: DatasetPlace) -> _Opened:
+    """Find a split of a dataset. None of its rows is read yet, and no code that comes with it ever runs."""
+    module = _library(place)
     online = place.folder is not None or hub_reachable()
-    with quiet(module, offline=not online):
+    with _quiet(module, offline=not online):
         builder = _builder(module, place, online)
         kind = str(builder.info.builder_name or builder.name)
         _check_kind(place, kind, builder.name)
-        streams = dict(told(place, _streams(builder)))
+        streams = dict(_told(place, _streams(builder)))
     split = _split(place, list(map(str, streams)))
     config = None if builder.config.name in (None, "default") else str(builder.config.name)
     sizes: Mapping[str, Any] = builder.info.splits or {}
-    return Opened(
+    return _Opened(
         place=replace(place, config=config, split=split),
         rows=None if kind == "text" else streams[split],
         files=tuple(map(str, builder.config.data_files[split])) if kind == "text" else (),
@@ -295,13 +256,13 @@ def _builder(module: Any, place: DatasetPlace, online: bool) -> Any:
     try:
         return module.load_dataset_builder(name, place.config, revision=place.revision)
     except module.exceptions.DatasetNotFoundError as error:
-        problem = f"The hub has no dataset {place.dataset!r} that you may read: {one_line(error)}"
+        problem = f"The hub has no dataset {place.dataset!r} that you may read: {_one_line(error)}"
         raise CorpusError(problem, "Check its name.") from None
     except ValueError as error:
         raise _wrong_config(module, place, name, error) from None
     except RuntimeError as error:
         if "script" not in str(error):
-            raise CorpusError(f"{place} cannot be read: {one_line(error)}") from None
+            raise CorpusError(f"{place} cannot be read: {_one_line(error)}") from None
         raise CorpusError(
             f"The dataset {place.dataset!r} is a loading script, and headlens runs no code that comes with "
             "data.",
@@ -315,7 +276,7 @@ def _builder(module: Any, place: DatasetPlace, online: bool) -> Any:
                 "What works without network: a local folder, as in hub:./my-data.",
             ) from None
         raise CorpusError(
-            f"{place} holds no data that can be read: {one_line(error)}",
+            f"{place} holds no data that can be read: {_one_line(error)}",
             "Name one of parquet, jsonl, csv or txt files.",
         ) from None
 
@@ -326,11 +287,11 @@ def _wrong_config(module: Any, place: DatasetPlace, name: str, error: ValueError
         there = ", ".join(module.get_dataset_config_names(name, revision=place.revision))
     except Exception:  # without network only the error itself knows
         remedy = "Where it has several configurations, name one: hub:DATASET:CONFIG."
-        return CorpusError(f"{place} cannot be read: {one_line(error)}", remedy)
+        return CorpusError(f"{place} cannot be read: {_one_line(error)}", remedy)
     if place.config is None and ", " in there:
         return CorpusError(f"{place} has several configurations: {there}.", f"Type {place}:CONFIG.")
     if place.config in (None, *there.split(", ")):
-        return CorpusError(f"{place} cannot be read: {one_line(error)}", "Correct the dataset.")
+        return CorpusError(f"{place} cannot be read: {_one_line(error)}", "Correct the dataset.")
     return CorpusError(f"{place} has no configuration {place.config!r}.", f"There are: {there}.")
 
 
@@ -395,11 +356,11 @@ def read_dataset(
     Raises:
         CorpusError: it cannot be had or read, or has more than 100,000 sentences and `max_sentences` is None.
     """
-    opened = open_place(place)
+    opened = _open_place(place)
     reader = _Reader(opened, max_sentences)
     if opened.rows is None:
         return reader.of_files(parser)
-    with closing(told(opened.place, opened.rows)) as rows:
+    with closing(_told(opened.place, opened.rows)) as rows:
         first = next(rows, None)
         if first is None:
             raise CorpusError(f"{opened.place} has no rows.", "Name another split.")
@@ -414,23 +375,23 @@ def read_dataset(
 class _Reader:
     """Reads one split, and counts."""
 
-    opened: Opened
+    opened: _Opened
     max_sentences: int | None
     n_rows: int = 0
     n_sentences: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     digest: Any = field(default_factory=hashlib.sha256)
 
-    def of_words(self, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> Corpus:
+    def of_words(self, columns: _Columns, rows: Iterable[Mapping[str, Any]]) -> Corpus:
         name = str(self.opened.place)
         reader = ConlluReader(name, Path(self.opened.place.dataset).name, "row")
         reader.read(self._conllu(columns, rows))
         return self._corpus(reader.documents, columns.names.values(), None, reader.n_newdocs > 0)
 
-    def _conllu(self, columns: Columns, rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    def _conllu(self, columns: _Columns, rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
         for number, row in self._wanted(rows):
-            lines = list(conllu_lines(columns, number, row))
-            n_words = sum(map(is_word, lines))
+            lines = list(_conllu_lines(columns, number, row))
+            n_words = sum(map(_is_word, lines))
             self.left_out[HEADLESS] += len(row[columns.names["words"]]) - n_words if n_words else 0
             self.left_out[NO_WORDS] += not n_words
             self.n_sentences += n_words > 0
@@ -438,7 +399,7 @@ class _Reader:
                 self.digest.update(f"{line}\n".encode())
                 yield number, line
 
-    def of_texts(self, columns: Columns, rows: Iterable[Mapping[str, Any]], parser: str | None) -> Corpus:
+    def of_texts(self, columns: _Columns, rows: Iterable[Mapping[str, Any]], parser: str | None) -> Corpus:
         parse, name = find_parser(parser), str(self.opened.place)
         documents = []
         for number, row in self._wanted(rows):
@@ -531,7 +492,7 @@ CHOICES = (("text",), ("tokens", "upos", "head", "deprel"), ("tokens", "upos", "
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class _Columns:
     """Which columns are read.
 
     Args:
@@ -565,19 +526,7 @@ class Columns:
         return text or ""
 
     def lists(self, number: int, row: Mapping[str, Any], what: str) -> list[Any]:
-        """Read what is known of each word, None where there is no such column.
-
-        Args:
-            number: of the row, from 1.
-            row: the row.
-            what: one of `WORDS`, or "misc".
-
-        Returns:
-            As many entries as the row has words; numbers of classes become their names.
-
-        Raises:
-            CorpusError: it is no list, has not as many entries, or entries of the wrong kind.
-        """
+        """Read what is known of each word, None where there is no such column."""
         n_words = len(row[self.names["words"]] or ())
         if what not in self.names:
             return [None] * n_words
@@ -597,7 +546,7 @@ class Columns:
 
 def choose(
     place: DatasetPlace, row: Mapping[str, Any], types: Mapping[str, Any], wanted: Sequence[str]
-) -> Columns:
+) -> _Columns:
     """Settle which columns to read.
 
     Args:
@@ -622,7 +571,7 @@ def choose(
     if "words" in names:
         names |= {name: name for name in BESIDES if name in row}
     labels = {name: made for name, kind in types.items() if (made := _classes(kind)) is not None}
-    return Columns(place, names, labels)
+    return _Columns(place, names, labels)
 
 
 def _wanted(place: DatasetPlace, row: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, str]:
@@ -673,22 +622,11 @@ def _label(names: Sequence[str], cell: Any) -> Any:
 NO_HEAD = (None, "", "_", "None")  # what stands for the head of what is no word
 
 
-def conllu_lines(columns: Columns, number: int, row: Mapping[str, Any]) -> Iterator[str]:
+def _conllu_lines(columns: _Columns, number: int, row: Mapping[str, Any]) -> Iterator[str]:
     """Write a row of words as CoNLL-U.
 
     In some datasets multiword tokens and empty nodes stand among the words, without a head. They are left
     out where other words have one, since heads do not count them.
-
-    Args:
-        columns: what is read.
-        number: of the row, from 1.
-        row: the row.
-
-    Yields:
-        Comments and word lines; nothing for a row without words or with a blank one.
-
-    Raises:
-        CorpusError: a cell is of the wrong kind, or a column has not as many as there are words.
     """
     cells = {what: columns.lists(number, row, what) for what in ("words", "lemmas", "upos", "deprel", "misc")}
     heads = [_head(columns, number, head) for head in columns.lists(number, row, "head")]
@@ -705,7 +643,7 @@ def conllu_lines(columns: Columns, number: int, row: Mapping[str, Any]) -> Itera
         yield _line(str(index), word, lemma, upos, heads[i], deprel, _misc(misc))
 
 
-def is_word(line: str) -> bool:
+def _is_word(line: str) -> bool:
     """Tell whether a line is that of a word."""
     return line.partition("\t")[0].isdigit()
 
@@ -718,7 +656,7 @@ def _line(
     return "\t".join("_" if cell is None else " ".join(cell.split()) or "_" for cell in cells)
 
 
-def _head(columns: Columns, number: int, head: Any) -> str:
+def _head(columns: _Columns, number: int, head: Any) -> str:
     if head in NO_HEAD:
         return "_"
     value = decimal(str(head))
@@ -727,14 +665,14 @@ def _head(columns: Columns, number: int, head: Any) -> str:
     return str(int(value))
 
 
-def _comments(columns: Columns, row: Mapping[str, Any]) -> Iterator[str]:
+def _comments(columns: _Columns, row: Mapping[str, Any]) -> Iterator[str]:
     for comment in row[columns.names["comments"]] or () if "comments" in columns.names else ():
         yield "# " + " ".join(str(comment).lstrip("#").split())
     if "sent_id" in columns.names and row["sent_id"] is not None:
         yield f"# sent_id = {row['sent_id']}"
 
 
-def _records(columns: Columns, row: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
+def _records(columns: _Columns, row: Mapping[str, Any], what: str) -> list[dict[str, Any]]:
     """Records, which datasets hold as a list of them or as lists of their parts."""
     found = row[columns.names[what]] or [] if what in columns.names else []
     if isinstance(found, dict):

@@ -395,14 +395,7 @@ def _block_length(longest: int, n_ordinary: int, n_special: int) -> int:
 
 
 def frame(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Find the special tokens that a tokenizer puts before and after a text.
-
-    Args:
-        tokenizer: a tokenizer of `transformers`.
-
-    Returns:
-        Ids before, and ids after.
-    """
+    """Find the special tokens that a tokenizer puts before and after a text."""
     coded = tokenizer("a", return_special_tokens_mask=True)
     ids, special = list(coded["input_ids"]), list(coded["special_tokens_mask"])
     text = [place for place, flag in enumerate(special) if not flag]

@@ -56,16 +56,7 @@ class Chunk:
 
 
 def chunks(lines: Iterable[tuple[int, str]], longest: int) -> Iterator[Chunk]:
-    """Make chunks of the lines of a file.
-
-    Args:
-        lines: the lines with their numbers.
-        longest: how many characters a chunk may have.
-
-    Yields:
-        One chunk for a paragraph (blank lines part them), runs of blanks made one. A longer paragraph is cut
-        between sentences, and a sentence that is longer itself between words.
-    """
+    """Make chunks of the lines of a file."""
     texts: list[str] = []
     numbers: list[int] = []
     for number, line in lines:
@@ -80,15 +71,8 @@ def chunks(lines: Iterable[tuple[int, str]], longest: int) -> Iterator[Chunk]:
         yield from _pieces(_joined(texts, numbers), longest)
 
 
-def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Find the sentences of a text by the rule that `headlens.corpus.plain.read_plain` states.
-
-    Args:
-        text: the text, with single blanks.
-
-    Yields:
-        (start, end) of every sentence, in order; blanks between sentences belong to the later one.
-    """
+def _sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Find the sentences of a text by the rule that `headlens.corpus.plain.read_plain` states."""
     start = 0
     for ending in _ENDING.finditer(text):
         end = ending.end()
@@ -113,7 +97,7 @@ def _pieces(chunk: Chunk, longest: int) -> Iterator[Chunk]:
         yield chunk
         return
     begin = last = 0
-    for start, end in sentence_spans(chunk.text):
+    for start, end in _sentence_spans(chunk.text):
         if end - begin > longest and last > begin:
             yield chunk.part(begin, last)
             begin = start
@@ -145,20 +129,6 @@ def read_plain(paths: Sequence[Path], parser: str | None = None, digest: Any = N
     English abbreviations ("Mr."). The full-width stops of Chinese and Japanese always end one. Words are
     those of `headlens.corpus.words.word_spans`: in a script without blanks a run of letters is taken for
     a word.
-
-    Args:
-        paths: the files, in order.
-        parser: "spacy:NAME" has the spaCy pipeline NAME make sentences, words, parts of speech, lemmas and
-            trees. The trees are silver: as good as that parser is on such texts. Its labels stay as they are;
-            English pipelines have ClearNLP's (`dobj`, `pobj`, `prep`), not UD's, and prepositions as heads.
-            It sees at most 5,000 characters of a paragraph at once.
-        digest: takes the bytes of the files, such as `hashlib.sha256()`; one of their own by default.
-
-    Returns:
-        The corpus, without entities.
-
-    Raises:
-        CorpusError: if a file cannot be read or holds no word, or the parser is not there.
     """
     if not paths:
         raise CorpusError(f"Expected at least one {_KIND} file, got none.", "Name one or more .txt files.")
@@ -187,7 +157,7 @@ def split_sentences(texts: Iterable[Chunk], path: str) -> Iterator[Sentence]:
         The sentences, without trees.
     """
     for chunk in texts:
-        for start, end in sentence_spans(chunk.text):
+        for start, end in _sentence_spans(chunk.text):
             part = chunk.part(start, end)
             words = tuple(
                 Word(part.text[a:b], "", "", None, "", part.text[b : b + 1] == " ")
@@ -197,17 +167,7 @@ def split_sentences(texts: Iterable[Chunk], path: str) -> Iterator[Sentence]:
 
 
 def find_parser(parser: str | None) -> Parse:
-    """Find what makes sentences of text.
-
-    Args:
-        parser: "spacy:NAME"; None for the rules that `read_plain` states.
-
-    Returns:
-        The function.
-
-    Raises:
-        CorpusError: there is no such parser.
-    """
+    """Find what makes sentences of text."""
     if parser is None:
         return split_sentences
     kind, _, name = parser.partition(":")
@@ -233,18 +193,7 @@ _AT_ONCE = 16  # chunks that spaCy works on together
 
 
 def load(name: str) -> Callable[[Iterable[Chunk], str], Iterator[Sentence]]:
-    """Load a spaCy pipeline.
-
-    Args:
-        name: an installed pipeline, or the directory of one.
-
-    Returns:
-        A function that makes sentences of chunks of text, given the file they come from. It raises
-        CorpusError where the pipeline sets no dependencies.
-
-    Raises:
-        CorpusError: spaCy or the pipeline is not installed, or cannot be loaded.
-    """
+    """Load a spaCy pipeline."""
     try:
         spacy = import_module("spacy")
     except ImportError:

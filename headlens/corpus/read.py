@@ -19,7 +19,7 @@ from headlens.util.files import IrregularFileError, check_regular
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class _Format:
     """A kind of file.
 
     Args:
@@ -33,12 +33,12 @@ class Format:
     annotated: bool = True
 
 
-_CONLL2012 = Format("CoNLL-2012 or LitBank", lambda paths, parser, digest: read_conll2012(paths, digest))
-FORMATS: dict[str, Format] = {
-    ".conllu": Format("CoNLL-U", lambda paths, parser, digest: read_conllu(paths, digest)),
+_CONLL2012 = _Format("CoNLL-2012 or LitBank", lambda paths, parser, digest: read_conll2012(paths, digest))
+FORMATS: dict[str, _Format] = {
+    ".conllu": _Format("CoNLL-U", lambda paths, parser, digest: read_conllu(paths, digest)),
     ".conll": _CONLL2012,
     "_conll": _CONLL2012,
-    ".txt": Format("plain text", read_plain, annotated=False),
+    ".txt": _Format("plain text", read_plain, annotated=False),
 }
 """The kinds of files by the ending of their names, in any case of letters."""
 
@@ -54,20 +54,6 @@ def read_files(
     Of a folder, the files of known kinds directly in it are read in the order of their names, hidden ones
     aside. Plain text that stands beside annotated files is taken for their raw text, licence or readme and
     is left out, so that no sentence is read twice; named itself, it is read.
-
-    Args:
-        paths: files, folders and ``hub:DATASET[:CONFIG[:SPLIT]]``, in order; one or several.
-        parser: what parses plain text, such as "spacy:en_core_web_sm"; see `read_plain`. It never touches
-            what is annotated.
-        columns: of datasets, see `headlens.corpus.hub.choose`; by default they are found by name.
-        max_sentences: keep only the first so many; of a dataset no more are read.
-
-    Returns:
-        The corpus; see `Corpus.merge` for several kinds.
-
-    Raises:
-        CorpusError: a file, folder or dataset is missing, of no known kind, named twice or cannot be read; or
-            a parser is given where there is no plain text, or columns where there is no dataset.
     """
     given = [paths] if isinstance(paths, str | Path) else paths
     found = [one for path in given for one in ([parse(str(path))] if is_hub(path) else _files(Path(path)))]
@@ -94,7 +80,7 @@ def read_files(
     return corpus if max_sentences is None else corpus.beginning(max_sentences)
 
 
-def _check_options(kinds: Sequence[Format | None], parser: str | None, columns: Sequence[str]) -> None:
+def _check_options(kinds: Sequence[_Format | None], parser: str | None, columns: Sequence[str]) -> None:
     if parser is not None and all(kind is not None and kind.annotated for kind in kinds):
         raise _needless(parser)
     if columns and None not in kinds:
@@ -115,11 +101,11 @@ def _endings() -> str:
     return f"{', '.join(first)} or {last}"
 
 
-def _find(path: Path) -> Format | None:
+def _find(path: Path) -> _Format | None:
     return next((kind for ending, kind in FORMATS.items() if path.name.lower().endswith(ending)), None)
 
 
-def _format(path: Path) -> Format:
+def _format(path: Path) -> _Format:
     kind = _find(path)
     if kind is None:
         known = ", ".join(f"{ending} ({known.name})" for ending, known in FORMATS.items())

@@ -102,15 +102,7 @@ def encode_text(tokenizer: Any, text: str, pair: str | None = None) -> Encoded:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Find the words of running text in any script.
-
-    Args:
-        text: the text.
-
-    Returns:
-        (start, end) of every word: a run of letters, marks and digits, or one sign with the marks and
-        joiners behind it, and the signs that these join to it (an emoji of a family, of a skin, a flag).
-    """
+    """Find the words of running text in any script."""
     spans: list[tuple[int, int]] = []
     start: int | None = None
     for index, char in enumerate(text):
@@ -214,15 +206,6 @@ def walk(tokenizer: Any, coded: Any, texts: Sequence[str]) -> list[Span | None]:
     """Find the pieces of texts, all of them or none: a walk that loses its way would give wrong words.
 
     Case and marks do not count, as some tokenizers drop them.
-
-    Args:
-        tokenizer: a tokenizer of `transformers`.
-        coded: what it made of the texts, with the mask of special tokens.
-        texts: the texts, in order.
-
-    Returns:
-        For each piece (which text, start, end), None for special pieces; None for all pieces where the
-        text is not what the pieces say.
     """
     pieces = tokenizer.convert_ids_to_tokens(coded["input_ids"])
     own = [index for index, special in enumerate(coded["special_tokens_mask"]) if not special]

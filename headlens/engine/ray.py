@@ -161,7 +161,7 @@ class Ray:
         return done[0]
 
     def _result(self, reference: Any) -> Any:
-        done: Done = self._get(reference)
+        done: _Done = self._get(reference)
         self._meet(done.by, anew=True)
         for message in done.warned:
             warnings.warn(message, stacklevel=2)
@@ -193,7 +193,7 @@ class Ray:
     def _send(self, work: Any) -> None:
         """Put a work where workers can fetch it."""
         try:
-            reference = self._ray.put(pack(work))
+            reference = self._ray.put(_pack(work))
         except Exception as error:  # whatever cannot be pickled
             raise InputError(
                 f"{type(work).__name__} cannot be sent to workers: {first_line(error)}", "Leave --engine out."
@@ -217,8 +217,8 @@ class Ray:
         there = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         nodes = [Node(one.get("CPU", 0), one.get("GPU", 0)) for one in there]
         room = self._room = room_for(nodes, workers, gpus, torch.get_num_threads())
-        self._copy = [self._ray.put(pack(Copy.of(lens, weights, self.device(lens), room.threads)))]
-        kind = self._ray.remote(Worker).options(
+        self._copy = [self._ray.put(_pack(_Copy.of(lens, weights, self.device(lens), room.threads)))]
+        kind = self._ray.remote(_Worker).options(
             num_cpus=room.cpus, num_gpus=room.gpus, max_restarts=-1, max_task_retries=TRIES
         )
         for _ in range(room.workers):
@@ -253,12 +253,12 @@ VERSIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class _Done:
     """What came of a unit.
 
     Args:
         result: the result, packed.
-        by: who did it, see `about`.
+        by: who did it, see `_about`.
         warned: what was warned of on the way.
     """
 
@@ -267,13 +267,13 @@ class Done:
     warned: list[str]
 
 
-def about() -> dict[str, Any]:
+def _about() -> dict[str, Any]:
     """Tell what this process is: its machine's name, its id, and the versions of what computes in it."""
     return {"machine": socket.gethostname(), "process": os.getpid(), **VERSIONS}
 
 
 @dataclass(frozen=True, eq=False)
-class Copy:
+class _Copy:
     """How a worker gets the model that it copies.
 
     Args:
@@ -299,12 +299,8 @@ class Copy:
     device_map: str | None = None
 
     @classmethod
-    def of(cls, lens: Lens, weights: str, device: str, threads: int) -> Copy:
-        """Say how to copy a model: from its checkpoint if that is the whole of it, else it is sent along.
-
-        Raises:
-            InputError: it would have to be sent, and is spread over devices.
-        """
+    def of(cls, lens: Lens, weights: str, device: str, threads: int) -> _Copy:
+        """Say how to copy a model: from its checkpoint if that is the whole of it, else it is sent along."""
         dtype = str(lens.model.dtype).removeprefix("torch.")
         by_name = lens.source is not None and not lens.missing  # missing weights are random at every load
         spread = is_spread(lens.model)
@@ -320,11 +316,7 @@ class Copy:
         )  # fmt: skip
 
     def open(self) -> Lens:
-        """Get the copy.
-
-        Raises:
-            ModelError: the checkpoint is not there, or has other weights.
-        """
+        """Get the copy."""
         if self.source is None:
             return Lens(self.model.to(self.device).eval(), self.tokenizer, None, self.missing)
         device = "auto" if self.device_map else self.device
@@ -338,7 +330,7 @@ class Copy:
         return Lens(loaded.model, self.tokenizer, self.source, loaded.missing, loaded.unused)
 
 
-class Worker:
+class _Worker:
     """What runs in a process of its own. If it is killed, Ray starts it anew, and it opens its copy again.
 
     References come in lists: Ray would otherwise fetch what they stand for with every call.
@@ -350,32 +342,12 @@ class Worker:
         self._do: Callable[[Any], Any] | None = None
 
     def open(self, copy: list[Any]) -> dict[str, Any]:
-        """Open the model.
-
-        Args:
-            copy: a reference to the `Copy`.
-
-        Returns:
-            What `about` says.
-
-        Raises:
-            ModelError: it cannot be opened; the message names the machine.
-        """
+        """Open the model."""
         self._opened(copy)
-        return about()
+        return _about()
 
-    def do(self, copy: list[Any], number: int, work: list[Any], unit: Any) -> Done:
-        """Do a unit of work.
-
-        Args:
-            copy: a reference to the `Copy`.
-            number: of the work: one number, one work.
-            work: a reference to it.
-            unit: the unit.
-
-        Returns:
-            What came of it.
-        """
+    def do(self, copy: list[Any], number: int, work: list[Any], unit: Any) -> _Done:
+        """Do a unit of work."""
         with warnings.catch_warnings(record=True) as noted:
             warnings.simplefilter("always", UserWarning)
             if self._do is None or self._work != number:
@@ -383,11 +355,11 @@ class Worker:
                 self._do, self._work = _fetched(work).begin(self._opened(copy)), number
             done = self._do(unit)
         warned = [str(one.message) for one in noted if issubclass(one.category, UserWarning)]
-        return Done(pack(done), about(), warned)
+        return _Done(_pack(done), _about(), warned)
 
     def _opened(self, copy: list[Any]) -> Lens:
         if self._lens is None:
-            told: Copy = _fetched(copy)
+            told: _Copy = _fetched(copy)
             torch.set_num_threads(told.threads)
             try:
                 self._lens = told.open()
@@ -397,7 +369,7 @@ class Worker:
         return self._lens
 
 
-def pack(thing: Any) -> bytes:
+def _pack(thing: Any) -> bytes:
     """Pickle something by ourselves: what Ray pickles comes out with arrays that cannot be written to."""
     from ray import cloudpickle
 
@@ -418,17 +390,7 @@ KNOCK = 5  # seconds; Ray itself would try for minutes
 
 
 def connect(address: str | None) -> tuple[Any, bool]:
-    """Connect this process to a cluster, unless it is.
-
-    Args:
-        address: "auto" or "HOST:PORT" of a cluster that runs; None starts one on this machine.
-
-    Returns:
-        The module `ray`, and whether the connection was made here.
-
-    Raises:
-        RunError: the cluster cannot be reached or started.
-    """
+    """Connect this process to a cluster, unless it is."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")  # a worker without GPU sees none
     import ray
@@ -455,14 +417,7 @@ def connect(address: str | None) -> tuple[Any, bool]:
 
 
 def knock(address: str) -> None:
-    """Try whether anybody answers, in seconds.
-
-    Args:
-        address: "HOST:PORT"; of anything else Ray itself knows at once whether it can be reached.
-
-    Raises:
-        RunError: nobody does.
-    """
+    """Try whether anybody answers, in seconds."""
     host, colon, port = address.rpartition("//")[2].rpartition(":")
     if not colon or not port.isdigit():
         return
@@ -524,18 +479,6 @@ def room_for(nodes: Sequence[Node], workers: int | None, gpus: float, threads: i
     Without GPUs each computes with as many threads as this process, since another number of threads can
     change the last digits of what a CPU computes, and Ray sets as many CPUs aside for it. Where the cluster
     has not so many, or more workers are asked for, they share what there is.
-
-    Args:
-        nodes: the machines.
-        workers: how many are wanted; as many as there is room for by default.
-        gpus: GPUs that each needs, 0 or more; below 1 they share one.
-        threads: threads of this process.
-
-    Returns:
-        What each gets.
-
-    Raises:
-        InputError: there is no room, or not for so many.
     """
     if gpus:
         most = sum(int(node.gpus / gpus + 1e-9) for node in nodes if node.cpus >= 1)

@@ -22,7 +22,7 @@ from headlens.model.trace import N_SOURCE, N_TOKENS, Call, Trace, trace
 
 
 @dataclass(frozen=True, slots=True)
-class Projections:
+class _Projections:
     """Where the weights of one site live.
 
     Args:
@@ -57,7 +57,7 @@ class Part:
     """
 
     site: Site
-    projections: Projections
+    projections: _Projections
     key_width: int
     n_weights: int
     n_biases: int
@@ -134,7 +134,7 @@ def examine(model: PreTrainedModel) -> Anatomy:
         ModelError: neither way of capture can serve the model.
     """
     found = trace(model)
-    check(model, found.calls)
+    _check(model, found.calls)
     stacks = [call.stack for call in found.calls]
     layers = _layers([call.module for call in found.calls], stacks)
     parts = [_part(model, found, index, layers[index]) for index in range(len(found.calls))]
@@ -160,7 +160,7 @@ def _part(model: PreTrainedModel, found: Trace, index: int, layer: int) -> Part:
         head_width=call.value_width,
         causal=call.causal,
     )
-    projections = Projections(call.query_layers, call.key_layers, call.value_layers, call.output_layer)
+    projections = _Projections(call.query_layers, call.key_layers, call.value_layers, call.output_layer)
     modules = [model.get_submodule(path) for path in projections.paths]
     return Part(
         site=site,
@@ -201,17 +201,8 @@ def _layers(modules: Sequence[str], stacks: Sequence[str]) -> list[int]:
 SERVED = "headlens serves models in which every layer attends once, over all tokens, by heads side by side."
 
 
-def check(model: PreTrainedModel, calls: Sequence[Call]) -> None:
-    """Refuse a model whose attention is not what headlens can measure.
-
-    Args:
-        model: the model.
-        calls: what the dry run saw of it.
-
-    Raises:
-        ModelError: no attention was seen, or only that of some stacks, or over other lengths than the
-            tokens given (pooled or chunked), or several times in one layer.
-    """
+def _check(model: PreTrainedModel, calls: Sequence[Call]) -> None:
+    """Refuse a model whose attention is not what headlens can measure."""
     kind = type(model).__name__
     if not calls:
         raise ModelError(

@@ -169,14 +169,7 @@ class LazyMask:
 
 
 def lazy_mask(**arguments: Any) -> LazyMask:
-    """Stand in `transformers`' mask interface: keep the arguments, make nothing yet.
-
-    Args:
-        **arguments: what `transformers` passes to every mask function.
-
-    Returns:
-        The mask to be.
-    """
+    """Stand in `transformers`' mask interface: keep the arguments, make nothing yet."""
     return LazyMask(arguments)
 
 
@@ -268,15 +261,7 @@ def _all_real(padding: Any, n_keys: int) -> bool:
 
 
 def additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn a mask of booleans into the one that eager attention adds to its logits.
-
-    Args:
-        visible: bool tensor of any shape, True where a key may be seen.
-        dtype: dtype of the logits.
-
-    Returns:
-        Tensor of the same shape: 0 where visible, else the lowest number of that dtype.
-    """
+    """Turn a mask of booleans into the one that eager attention adds to its logits."""
     zero = torch.zeros((), dtype=dtype, device=visible.device)
     return torch.where(visible, zero, torch.finfo(dtype).min)
 
@@ -325,7 +310,7 @@ class AttentionCall:
         if isinstance(mask, Tensor):  # layers can be on several devices
             mask = mask.to(self.query.device)
         interface = getattr(_home(self.module), "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
-        function = interface.get_interface(self.backend, eager_of(self.module))
+        function = interface.get_interface(self.backend, _eager_of(self.module))
         output, _ = function(self.module, self.query, self.key, self.value, mask, **self.options)
         return cast(Tensor, output)
 
@@ -375,7 +360,7 @@ class AttentionCall:
             The heads' outputs before W_O [batch, query, head, width], and the pattern
             [batch, head, query, key].
         """
-        return eager_of(self.module)(self.module, query, key, value, mask, **options)
+        return _eager_of(self.module)(self.module, query, key, value, mask, **options)
 
     def uniform(self, heads: Sequence[int]) -> Tensor:
         """Compute what heads put out when they give the same weight to every key that a query may see.
@@ -430,18 +415,8 @@ def _home(module: nn.Module) -> Any:
     return sys.modules[type(module).__module__]
 
 
-def eager_of(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Find the eager attention function of a module's own Python file.
-
-    Args:
-        module: an attention module.
-
-    Returns:
-        The function.
-
-    Raises:
-        LookupError: the file has none.
-    """
+def _eager_of(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Find the eager attention function of a module's own Python file."""
     function = getattr(_home(module), "eager_attention_forward", None)
     if function is None:
         raise LookupError(type(module).__name__)
@@ -542,14 +517,7 @@ def configs_of(model: PreTrainedModel) -> list[PreTrainedConfig]:
 
 
 def uses_interface(model: PreTrainedModel) -> bool:
-    """Tell whether a model sends its attention through `transformers`' interface.
-
-    Args:
-        model: any model of `transformers`.
-
-    Returns:
-        True where `route` can serve it.
-    """
+    """Tell whether a model sends its attention through `transformers`' interface."""
     return all(
         part._can_set_attn_implementation() for part in model.modules() if isinstance(part, PreTrainedModel)
     )
@@ -605,14 +573,8 @@ def plain_where_equal(call: AttentionCall) -> AttentionCall:
     That is tried out, not assumed: on the first and the last queries of this very call, and on the last once
     more with large logits. Where the function is given anything of which the textbook knows nothing (a soft
     cap, a bias), or rounds on the way because it works in less than float32, it is left in its place.
-
-    Args:
-        call: the call.
-
-    Returns:
-        The same call, computed as in the textbook; or the call itself.
     """
-    named = set(inspect.signature(eager_of(call.module)).parameters)
+    named = set(inspect.signature(_eager_of(call.module)).parameters)
     more = [name for name in call.options.keys() & named - UNDERSTOOD if call.options[name] is not None]
     several = isinstance(call.mask, Tensor) and call.mask.ndim == 4 and call.mask.shape[1] != 1
     if more or several or not _in_float32(call.query):

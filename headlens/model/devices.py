@@ -147,14 +147,7 @@ def is_spread(model: nn.Module) -> bool:
 
 
 def in_memory(module: nn.Module) -> AbstractContextManager[Any]:
-    """Have the weights of one layer in memory while the block lasts; tensors taken inside stay.
-
-    Args:
-        module: a layer; without weights elsewhere it is left as it is.
-
-    Returns:
-        The `with` block.
-    """
+    """Have the weights of one layer in memory while the block lasts; tensors taken inside stay."""
     if not hasattr(module, "_hf_hook") or not any(x.is_meta for x in module.parameters(recurse=False)):
         return nullcontext()
     from accelerate.utils import align_module_device
@@ -179,14 +172,7 @@ def weight_of(module: nn.Module, name: str = "weight") -> Tensor | None:
 
 
 def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """List everything in a model's state with its name, one after the other in memory.
-
-    Args:
-        model: the model.
-
-    Yields:
-        Name and tensor, as `state_dict` has them.
-    """
+    """List everything in a model's state with its name, one after the other in memory."""
     for name, tensor in model.state_dict().items():
         if tensor.is_meta:
             path, _, own = name.rpartition(".")

@@ -37,17 +37,7 @@ DTYPES: Mapping[str, torch.dtype] = {
 
 
 def read_config(source: Source) -> PreTrainedConfig:
-    """Read a model's config, without its weights.
-
-    Args:
-        source: where from.
-
-    Returns:
-        The config.
-
-    Raises:
-        ModelError: it cannot be read, or its family is unknown to the installed `transformers`.
-    """
+    """Read a model's config, without its weights."""
     compact = read_compact(source.place)
     try:
         if compact is not None:
@@ -64,14 +54,7 @@ def read_config(source: Source) -> PreTrainedConfig:
 
 
 def model_class(config: PreTrainedConfig) -> type[Any]:
-    """Find the class that a checkpoint names in its `architectures`.
-
-    Args:
-        config: the checkpoint's config.
-
-    Returns:
-        That class; `AutoModel`'s choice where the config names none that is known.
-    """
+    """Find the class that a checkpoint names in its `architectures`."""
     for name in config.architectures or ():
         kind = getattr(transformers, name, None)
         if isinstance(kind, type) and issubclass(kind, PreTrainedModel):
@@ -80,7 +63,7 @@ def model_class(config: PreTrainedConfig) -> type[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class _Loaded:
     """A model as loaded.
 
     Args:
@@ -104,7 +87,7 @@ def load_model(
     device: str = "auto",
     device_map: DeviceMap | None = None,
     tokenizer: Any = None,
-) -> Loaded:
+) -> _Loaded:
     """Load a model with its tokenizer.
 
     Args:
@@ -138,20 +121,20 @@ def load_model(
         kind = model_class(read_config(source))
         options["use_safetensors"] = True  # a pickled checkpoint could run code
         check_shards(source)
-        check_pickled(source, kind.__name__)
+        _check_pickled(source, kind.__name__)
     compact = read_compact(source.place)
     if compact is not None and device_map is not None:
         raise ModelError(f"{source.name!r} is compact, and goes to one device.", "Leave --device-map out.")
     model, info = _from_files(kind, source, options, compact)
     if "gguf_file" in options:
         _forget_quantisation(model)
-    check_shapes(info.get("mismatched_keys", ()), source.name)
+    _check_shapes(info.get("mismatched_keys", ()), source.name)
     missing, unused = (tuple(sorted(info.get(f"{name}_keys", ()))) for name in ("missing", "unexpected"))
     model.eval()
     if chosen is not None:
         model.to(chosen)
     tokenizer = load_tokenizer(source) if tokenizer is None else tokenizer
-    return Loaded(model, tokenizer, pinned(source), missing, unused)
+    return _Loaded(model, tokenizer, pinned(source), missing, unused)
 
 
 def _from_files(
@@ -240,16 +223,7 @@ def pick_device(device: str) -> torch.device:
 
 
 def check_device_map(device_map: DeviceMap | None, device: str = "auto") -> None:
-    """Refuse a map that nobody can follow.
-
-    Args:
-        device_map: "auto", "balanced", "balanced_low_0" or "sequential", which `accelerate` follows: GPUs
-            first, then the CPU, then disk; or devices by the names of modules; None for one device.
-        device: what else was said about the device.
-
-    Raises:
-        ModelError: there is no such map, `accelerate` is not installed, or a device is chosen as well.
-    """
+    """Refuse a map that nobody can follow."""
     if device_map is None:
         return
     if device != "auto":
@@ -281,16 +255,8 @@ ENTRIES: Mapping[str, str] = {
 Misfit = tuple[str, Iterable[int], Iterable[int]]
 
 
-def check_shapes(misfits: Iterable[Misfit], name: str) -> None:
-    """Refuse weights of another shape than the config asks for.
-
-    Args:
-        misfits: of each such weight its name, its shape in the files, and its shape by the config.
-        name: of the model, for the message.
-
-    Raises:
-        ModelError: there is one.
-    """
+def _check_shapes(misfits: Iterable[Misfit], name: str) -> None:
+    """Refuse weights of another shape than the config asks for."""
     known = {weight: (list(there), list(wanted)) for weight, there, wanted in misfits}
     if not known:
         return
@@ -306,16 +272,8 @@ def check_shapes(misfits: Iterable[Misfit], name: str) -> None:
     )
 
 
-def check_pickled(source: Source, class_name: str) -> None:
-    """Refuse a directory that holds pickled weights alone.
-
-    Args:
-        source: where the checkpoint is.
-        class_name: of the model in `transformers`.
-
-    Raises:
-        ModelError: that is all there is; the message says how to convert them.
-    """
+def _check_pickled(source: Source, class_name: str) -> None:
+    """Refuse a directory that holds pickled weights alone."""
     place = Path(source.place)
     if source.files or not place.is_dir():
         return

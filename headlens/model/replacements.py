@@ -25,7 +25,7 @@ Places = Mapping[tuple[str, int], list[int]]  # (stack, layer) -> numbers of its
 Replace = Callable[[Site, list[int], Tensor], Tensor]  # -> what heads put out instead
 
 
-def zero(seam: Seam, reference: Reference | None) -> Replace:
+def _zero(seam: Seam, reference: Reference | None) -> Replace:
     """Put 0: equal to zeroing the heads' columns of W_O.
 
     It misleads where a head's mean output matters as a constant: the layers above then see an input they
@@ -41,7 +41,7 @@ def zero(seam: Seam, reference: Reference | None) -> Replace:
     return lambda site, heads, output: output.new_zeros(len(heads), site.head_width)
 
 
-def mean(seam: Seam, reference: Reference | None) -> Replace:
+def _mean(seam: Seam, reference: Reference | None) -> Replace:
     """Put each head's mean output over the reference's tokens: what varies is lost, what is constant stays.
 
     Args:
@@ -63,7 +63,7 @@ def mean(seam: Seam, reference: Reference | None) -> Replace:
     return replace
 
 
-def resample(seam: Seam, reference: Reference | None) -> Replace:
+def _resample(seam: Seam, reference: Reference | None) -> Replace:
     """Put what the head puts out on another input of the reference, at the same position.
 
     Which input stands in for which is drawn once from the seed; where it is shorter, its positions are
@@ -96,7 +96,7 @@ def resample(seam: Seam, reference: Reference | None) -> Replace:
     return replace
 
 
-def uniform(seam: Seam, reference: Reference | None) -> Replace:
+def _uniform(seam: Seam, reference: Reference | None) -> Replace:
     """Make the heads' rows uniform over the keys that each query may see: where they look is lost.
 
     What they carry from a key stays. It misleads for a head that is nearly uniform anyway: nothing changes.
@@ -123,10 +123,10 @@ def uniform(seam: Seam, reference: Reference | None) -> Replace:
 
 
 MODES: Mapping[str, Callable[[Seam, Reference | None], Replace]] = {
-    "zero": zero,
-    "mean": mean,
-    "resample": resample,
-    "uniform": uniform,
+    "zero": _zero,
+    "mean": _mean,
+    "resample": _resample,
+    "uniform": _uniform,
 }
 """What makes the outputs that stand in a removed head's place."""
 
@@ -134,20 +134,7 @@ NEED_REFERENCE = ("mean", "resample")
 
 
 def edit_for(mode: str, heads: Sequence[Head], seam: Seam, reference: Reference | None = None) -> Edit:
-    """Make the edit that takes heads out in one mode.
-
-    Args:
-        mode: a name in `MODES`.
-        heads: the heads to take out.
-        seam: the model's.
-        reference: what mean and resample take outputs from.
-
-    Returns:
-        The edit, for `Seam.edit`.
-
-    Raises:
-        InputError: there is no such mode, or it lacks its reference.
-    """
+    """Make the edit that takes heads out in one mode."""
     check_mode(mode)
     replace = MODES[mode](seam, reference)
     places: dict[tuple[str, int], list[int]] = defaultdict(list)

@@ -38,13 +38,13 @@ class Seam(ABC):
     def __init__(self, model: PreTrainedModel, sites: Sequence[Site]) -> None:
         self._model_ref = ref(model)
         self.sites = tuple(sites)
-        self._watches: list[Watch] = []
+        self._watches: list[_Watch] = []
         self._edits: list[Edit] = []
         self._supplies: list[Supply] = []
         self._open = 0
         self._lock = threading.RLock()
         self._installed = ExitStack()
-        self._entrance = Entrance()
+        self._entrance = _Entrance()
 
     @property
     def given(self) -> Given | None:
@@ -87,7 +87,7 @@ class Seam(ABC):
             Nothing.
         """
         chosen = None if sites is None else frozenset(sites)
-        with self._entry(self._watches, Watch(observer, chosen, block_size)):
+        with self._entry(self._watches, _Watch(observer, chosen, block_size)):
             yield
 
     @contextmanager
@@ -171,7 +171,7 @@ class Seam(ABC):
     def _install(self) -> AbstractContextManager[None]:
         """Take the place in the model where attention passes; leaving the block gives it back."""
 
-    def _watching(self, site: Site) -> list[Watch]:
+    def _watching(self, site: Site) -> list[_Watch]:
         return [watch for watch in self._watches if watch.wants(site)]
 
     def _edited(self, site: Site, output: Tensor) -> Tensor:
@@ -228,7 +228,7 @@ Observer = Callable[[Site, Block], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class _Watch:
     """Someone who observes.
 
     Args:
@@ -246,18 +246,8 @@ class Watch:
         return self.sites is None or site in self.sites
 
 
-def block_size(watches: Sequence[Watch], bytes_per_query: int, device: torch.device, rows: int = 1) -> int:
-    """Choose how many queries a block has.
-
-    Args:
-        watches: who observes; the smallest size that is asked for is taken.
-        bytes_per_query: what the weights of one query take, over all inputs and heads.
-        device: where they are.
-        rows: how many rows a query has in a product: the heads that are folded into one.
-
-    Returns:
-        A number of queries, at least 1.
-    """
+def _block_size(watches: Sequence[_Watch], bytes_per_query: int, device: torch.device, rows: int = 1) -> int:
+    """Choose how many queries a block has."""
     asked = [watch.size for watch in watches if watch.size is not None]
     if asked:
         return min(asked)
@@ -270,7 +260,7 @@ def block_size(watches: Sequence[Watch], bytes_per_query: int, device: torch.dev
 # ---- The seam for models whose attention goes through `transformers`' attention interface
 
 
-class InterfaceSeam(Seam):
+class _InterfaceSeam(Seam):
     """The seam of a model whose attention goes through `transformers.AttentionInterface`."""
 
     def __init__(self, model: PreTrainedModel, sites: Sequence[Site], dense_masks: bool = False) -> None:
@@ -327,13 +317,13 @@ class InterfaceSeam(Seam):
         """The attention call whose output is being edited."""
         return getattr(self._local, "call", None)
 
-    def _observed(self, site: Site, call: AttentionCall, watches: list[Watch]) -> Tensor:
+    def _observed(self, site: Site, call: AttentionCall, watches: list[_Watch]) -> Tensor:
         batch, n_heads, n_queries, _ = call.query.shape
         n_keys, device = call.key.shape[2], call.query.device
-        size = block_size(watches, 4 * batch * n_heads * n_keys, device)  # float32
+        size = _block_size(watches, 4 * batch * n_heads * n_keys, device)  # float32
         if size < n_queries:
             call = plain_where_equal(call)
-            size = block_size(watches, 4 * batch * n_heads * n_keys, device, call.rows_per_query)
+            size = _block_size(watches, 4 * batch * n_heads * n_keys, device, call.rows_per_query)
         outputs = []
         for start in range(0, n_queries, size):
             stop = min(start + size, n_queries)
@@ -371,7 +361,7 @@ class _Turns:
 # ---- The seam for models that do not use the attention interface: forward hooks, behind the same two methods
 
 
-class HookSeam(Seam):
+class _HookSeam(Seam):
     """The seam of a model that keeps its attention to itself: forward hooks found by the dry run.
 
     Args:
@@ -446,7 +436,7 @@ class HookSeam(Seam):
         # a key that is masked has weight exactly 0 in every head
         visible = (pattern > 0).any(dim=1, keepdim=True)  # [batch, 1, query, key]
         watches = self._watching(site)
-        size = block_size(watches, 4 * batch * heads * n_keys, pattern.device)  # float32
+        size = _block_size(watches, 4 * batch * heads * n_keys, pattern.device)  # float32
         for start in range(0, n_queries, size):
             stop = min(start + size, n_queries)
             block = Block(
@@ -477,17 +467,7 @@ _lock = threading.Lock()
 
 
 def known(model: PreTrainedModel) -> tuple[Anatomy, Seam]:
-    """Get a model's anatomy and seam, which are worked out anew where its parts were exchanged.
-
-    Args:
-        model: the model.
-
-    Returns:
-        Its anatomy, and the one door to its attention.
-
-    Raises:
-        ModelError: its attention cannot be looked at.
-    """
+    """Get a model's anatomy and seam, which are worked out anew where its parts were exchanged."""
     with _lock:
         if model not in _known or not _known[model][1].fits():
             anatomy = examine(model)
@@ -497,8 +477,8 @@ def known(model: PreTrainedModel) -> tuple[Anatomy, Seam]:
 
 def _seam(model: PreTrainedModel, anatomy: Anatomy) -> Seam:
     if anatomy.by_interface:
-        return InterfaceSeam(model, anatomy.sites, anatomy.dense_masks)
-    return HookSeam(model, anatomy.parts)
+        return _InterfaceSeam(model, anatomy.sites, anatomy.dense_masks)
+    return _HookSeam(model, anatomy.parts)
 
 
 # ---- What a model is given while it runs: the arguments of its outermost call, and which tokens are real
@@ -570,7 +550,7 @@ class Given:
         return "decoder_" if two_sides and stack != "encoder" else ""
 
 
-class Entrance:
+class _Entrance:
     """Notes what a model is given, from the moment its outermost call begins until it ends.
 
     Parts of a model that are models of their own (its body, its encoder) can be called by themselves.
@@ -586,14 +566,7 @@ class Entrance:
 
     @contextmanager
     def watch(self, model: PreTrainedModel) -> Iterator[None]:
-        """Note what the model is given while the block lasts.
-
-        Args:
-            model: the model; afterwards it is as it was.
-
-        Yields:
-            Nothing.
-        """
+        """Note what the model is given while the block lasts."""
         with ExitStack() as stack:
             for part in model.modules():
                 if isinstance(part, PreTrainedModel):
@@ -618,15 +591,7 @@ class Entrance:
 
 
 def check_patterns(sites: Sequence[Site], block: Block) -> None:
-    """Refuse to keep all patterns of an input where they take more memory than there is.
-
-    Args:
-        sites: the sites whose patterns are kept, of which those that are as long as this one are counted.
-        block: the first block that was seen of one of them.
-
-    Raises:
-        InputError: they do not fit.
-    """
+    """Refuse to keep all patterns of an input where they take more memory than there is."""
     own = block.pattern
     most = memory_of(own.device)
     n_heads = sum(site.n_heads for site in sites)
@@ -640,14 +605,7 @@ def check_patterns(sites: Sequence[Site], block: Block) -> None:
 
 
 def memory_of(device: torch.device) -> int | None:
-    """Find how much memory a device has.
-
-    Args:
-        device: the device.
-
-    Returns:
-        Bytes, in use or not; None where it cannot be told.
-    """
+    """Find how much memory a device has."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     try:

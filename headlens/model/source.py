@@ -139,14 +139,7 @@ def hub_reachable() -> bool:
 
 
 def pinned(source: Source) -> Source:
-    """Pin a hub model to the commit in the cache, so that a run can say exactly what it measured.
-
-    Args:
-        source: where a model was loaded from.
-
-    Returns:
-        The source with that revision and its weight files; a local one as it is.
-    """
+    """Pin a hub model to the commit in the cache, so that a run can say exactly what it measured."""
     from huggingface_hub import try_to_load_from_cache
 
     if Path(source.place).exists():
@@ -185,17 +178,7 @@ _IN_GGUF = "tokenizer.ggml.tokens"
 
 
 def load_tokenizer(source: Source) -> Any:
-    """Load the tokenizer that comes with a checkpoint.
-
-    Args:
-        source: where from.
-
-    Returns:
-        The tokenizer; None where the checkpoint brings none.
-
-    Raises:
-        ModelError: it brings one that cannot be read.
-    """
+    """Load the tokenizer that comes with a checkpoint."""
     compact = read_compact(source.place)
     config = {} if compact is None else {"config": compact.own_config()}
     try:
@@ -203,27 +186,20 @@ def load_tokenizer(source: Source) -> Any:
         # for a checkpoint without tokenizer files transformers makes one that knows no word
         n_words = len(tokenizer.get_vocab()) - len(tokenizer.added_tokens_decoder)
     except Exception as error:  # transformers and tokenizers raise many kinds
-        file = tokenizer_file(source)
+        file = _tokenizer_file(source)
         if file is None:
             return None  # a model without a tokenizer still has an anatomy
         raise _broken(source, file, error) from error
     if n_words > 1:  # T5's has one piece, the blank
         return tokenizer
-    file = tokenizer_file(source)
+    file = _tokenizer_file(source)
     if file is not None:
         raise _broken(source, file, ValueError("it knows no words"))
     return None
 
 
-def tokenizer_file(source: Source) -> str | None:
-    """Find a file of a tokenizer in a checkpoint, without asking the network.
-
-    Args:
-        source: where the checkpoint is; of a hub model the files in the cache are looked at.
-
-    Returns:
-        The name of the first one; None where there is none.
-    """
+def _tokenizer_file(source: Source) -> str | None:
+    """Find a file of a tokenizer in a checkpoint, without asking the network."""
     if "gguf_file" in source.options:
         return _gguf_file(source)
     from huggingface_hub import try_to_load_from_cache
@@ -271,14 +247,7 @@ ENDING = ".safetensors"
 
 
 def check_shards(source: Source) -> None:
-    """Refuse an index of weights that names other files than safetensors in its own folder.
-
-    Args:
-        source: where the checkpoint is.
-
-    Raises:
-        ModelError: it names a pickled file, which could run code, or a file somewhere else.
-    """
+    """Refuse an index of weights that names other files than safetensors in its own folder."""
     options = {
         name: source.options[name] for name in ("revision", "local_files_only") if name in source.options
     }
@@ -301,15 +270,7 @@ def check_shards(source: Source) -> None:
 
 
 def check_kernels(config: Any, name: str) -> None:
-    """Refuse a config that has `transformers` fetch code for the attention from the hub.
-
-    Args:
-        config: of the model.
-        name: of the model, for the message.
-
-    Raises:
-        ModelError: it, or the config of a part, names such code.
-    """
+    """Refuse a config that has `transformers` fetch code for the attention from the hub."""
     for part in _parts(config):
         wanted = getattr(part, "_attn_implementation", None)
         if wanted is not None and "/" in str(wanted):

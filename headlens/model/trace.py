@@ -127,7 +127,7 @@ class Trace:
 
 
 @dataclass(slots=True)
-class LinearCall:
+class _LinearCall:
     """One linear layer that ran: its path, its input and its output."""
 
     path: str
@@ -139,21 +139,11 @@ class LinearCall:
 class Log:
     """The linear layers of one pass, in the order in which they ran."""
 
-    linears: list[LinearCall] = field(default_factory=list)
+    linears: list[_LinearCall] = field(default_factory=list)
 
 
 def trace(model: PreTrainedModel) -> Trace:
-    """Run a few tokens through a model and note its attention calls.
-
-    Args:
-        model: any text model of `transformers`; on the `meta` device only shapes are computed.
-
-    Returns:
-        The calls, in order.
-
-    Raises:
-        ModelError: the model does not run on a few tokens.
-    """
+    """Run a few tokens through a model and note its attention calls."""
 
     if uses_interface(model):
         try:
@@ -162,7 +152,7 @@ def trace(model: PreTrainedModel) -> Trace:
             found = Trace(_trace_by_interface(model, dense=True), by_interface=True, dense=True)
         if found.calls:
             return found
-    return Trace(trace_by_hooks(model), by_interface=False)
+    return Trace(_trace_by_hooks(model), by_interface=False)
 
 
 def _trace_by_interface(model: PreTrainedModel, dense: bool = False) -> list[Call]:
@@ -180,14 +170,14 @@ def _trace_by_interface(model: PreTrainedModel, dense: bool = False) -> list[Cal
             if linear.path.startswith(noted.module + ".") and linear.path not in before
         ]
         for role, tensor in (("query", call.query), ("key", call.key), ("value", call.value)):
-            setattr(noted, f"{role}_layers", makers(tensor, inside))
+            setattr(noted, f"{role}_layers", _makers(tensor, inside))
         log.linears.clear()
         calls.append(noted)
         awaiting.append(noted)
         batch, heads, n_queries, _ = call.query.shape
         return call.value.new_ones(batch, n_queries, heads, call.value.shape[-1])
 
-    def after(linear: LinearCall) -> None:
+    def after(linear: _LinearCall) -> None:
         for call in awaiting:  # the first linear layer after the attention function receives the heads
             near = linear.path.startswith(call.module.rpartition(".")[0])
             if near and linear.input.shape[-1] == call.n_heads * call.value_width:
@@ -205,7 +195,7 @@ def _note_call(call: AttentionCall, path: str, model: PreTrainedModel) -> Call:
     causal = _is_causal(call) and n_keys == n_queries
     return Call(
         module=path,
-        stack=stack_of(model, n_queries, n_keys, causal),
+        stack=_stack_of(model, n_queries, n_keys, causal),
         n_heads=n_heads,
         n_kv_heads=call.key.shape[1],
         key_width=key_width,
@@ -225,18 +215,8 @@ def _is_causal(call: AttentionCall) -> bool:
     return not bool(first[-1]) if first.dtype == torch.bool else bool(first[-1] < first[0])
 
 
-def stack_of(model: PreTrainedModel, n_queries: int, n_keys: int, causal: bool) -> str:
-    """Name the stack of an attention call of the dry run, by its lengths.
-
-    Args:
-        model: the model.
-        n_queries: queries of the call.
-        n_keys: keys of the call.
-        causal: whether a query sees only keys at or before itself.
-
-    Returns:
-        "encoder", "decoder" or "cross".
-    """
+def _stack_of(model: PreTrainedModel, n_queries: int, n_keys: int, causal: bool) -> str:
+    """Name the stack of an attention call of the dry run, by its lengths."""
     if n_queries != n_keys:
         return "cross"
     if model.config.is_encoder_decoder:
@@ -244,16 +224,8 @@ def stack_of(model: PreTrainedModel, n_queries: int, n_keys: int, causal: bool) 
     return "decoder" if causal else "encoder"
 
 
-def makers(tensor: Tensor, linears: list[LinearCall]) -> tuple[str, ...]:
-    """Find the linear layers that a tensor was computed from.
-
-    Args:
-        tensor: for instance the query that reached the attention function.
-        linears: the layers that ran before, with outputs that are part of the same graph.
-
-    Returns:
-        Paths of those on whose output the tensor depends, in the order in which they ran.
-    """
+def _makers(tensor: Tensor, linears: list[_LinearCall]) -> tuple[str, ...]:
+    """Find the linear layers that a tensor was computed from."""
     if not linears or not tensor.requires_grad:
         return ()
     gradients = torch.autograd.grad(
@@ -266,20 +238,14 @@ def makers(tensor: Tensor, linears: list[LinearCall]) -> tuple[str, ...]:
 
 @contextmanager
 def logging(model: nn.Module, log: Log, after: Any = None) -> Iterator[None]:
-    """Write every linear layer that runs into a log while the block lasts.
-
-    Args:
-        model: the model.
-        log: where to write.
-        after: called with each `LinearCall` when it has run.
-    """
+    """Write every linear layer that runs into a log while the block lasts."""
 
     def hook(path: str) -> Any:
         def note(_: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
             if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
                 if not output.requires_grad:  # frozen weights: let the graph begin here
                     output.requires_grad_()
-                log.linears.append(LinearCall(path, arguments[0], output))
+                log.linears.append(_LinearCall(path, arguments[0], output))
                 if after is not None:
                     after(log.linears[-1])
 
@@ -287,13 +253,13 @@ def logging(model: nn.Module, log: Log, after: Any = None) -> Iterator[None]:
 
     with ExitStack() as stack:
         for path, module in model.named_modules():
-            if is_linear(module):
+            if _is_linear(module):
                 handle = module.register_forward_hook(hook(path))
                 stack.callback(handle.remove)
         yield
 
 
-def is_linear(module: nn.Module) -> bool:
+def _is_linear(module: nn.Module) -> bool:
     """Tell whether a module has a matrix of weights, as `nn.Linear` and `Conv1D`, and is no embedding."""
     weight = getattr(module, "weight", None)
     return isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding)
@@ -302,15 +268,8 @@ def is_linear(module: nn.Module) -> bool:
 # ---- Finding the attention of a model that returns its patterns but does not use the attention interface
 
 
-def trace_by_hooks(model: PreTrainedModel) -> list[Call]:
-    """Find the attention of a model that returns its patterns but does not use the interface.
-
-    Args:
-        model: any text model of `transformers`.
-
-    Returns:
-        Its attention calls in order; empty where the model returns no patterns.
-    """
+def _trace_by_hooks(model: PreTrainedModel) -> list[Call]:
+    """Find the attention of a model that returns its patterns but does not use the interface."""
     with _traced(model) as (patterns, log):
         return [
             _note_hook(model, made.path, made.pattern, log.linears[: made.n_before + 1]) for made in patterns
@@ -319,14 +278,7 @@ def trace_by_hooks(model: PreTrainedModel) -> list[Call]:
 
 @contextmanager
 def patterns_of_a_run(model: PreTrainedModel) -> Iterator[tuple[list[Tensor], Log]]:
-    """Run a few tokens through a model that returns its patterns, and keep the graph while the block lasts.
-
-    Args:
-        model: the model; afterwards it is as it was.
-
-    Yields:
-        The patterns [1, head, query, key] in the order of `trace_by_hooks`, and the linear layers that ran.
-    """
+    """Run a few tokens through a model that returns patterns, and keep the graph while the block lasts."""
     with _traced(model) as (patterns, log):
         yield [made.pattern for made in patterns], log
 
@@ -389,7 +341,7 @@ def _patterns(outputs: Any) -> list[Tensor]:
     ]
 
 
-def _note_hook(model: PreTrainedModel, path: str, pattern: Tensor, linears: list[LinearCall]) -> Call:
+def _note_hook(model: PreTrainedModel, path: str, pattern: Tensor, linears: list[_LinearCall]) -> Call:
     _, n_heads, n_queries, n_keys = pattern.shape
     output = next((linear for linear in linears if _depends(linear.input, pattern)), None)
     if output is None:
@@ -399,7 +351,7 @@ def _note_hook(model: PreTrainedModel, path: str, pattern: Tensor, linears: list
         raise _unseen(model, path)
     inside = [x for x in linears[: linears.index(output)] if x.path.startswith(path + ".")]
     inside = [x for x in inside if not x.path.rpartition(".")[2].startswith("pos_")]  # DeBERTa's positions
-    of_pattern = makers(pattern, inside)
+    of_pattern = _makers(pattern, inside)
     of_output = tuple(x.path for x in inside)
     fused = len(of_output) == 1
     width = output.input.shape[-1] // n_heads
@@ -414,7 +366,7 @@ def _note_hook(model: PreTrainedModel, path: str, pattern: Tensor, linears: list
         causal = n_queries == n_keys and bool((pattern.triu(1) == 0).all())
     return Call(
         module=path,
-        stack=stack_of(model, n_queries, n_keys, causal),
+        stack=_stack_of(model, n_queries, n_keys, causal),
         n_heads=n_heads,
         # a fused layer makes n_heads queries and as many keys as values; a plain one makes values alone
         n_kv_heads=(module_width // width - n_heads) // 2 if fused else module_width // width,
@@ -454,14 +406,7 @@ def _is_generator(model: PreTrainedModel) -> bool:
 
 @contextmanager
 def returning_patterns(model: PreTrainedModel) -> Iterator[None]:
-    """Have the model compute its patterns eagerly and return them while the block lasts.
-
-    Args:
-        model: the model; its config says it for it, and is given back as it was.
-
-    Yields:
-        Nothing.
-    """
+    """Have the model compute its patterns eagerly and return them while the block lasts."""
     config = model.config
     implementation, flag = config._attn_implementation_internal, config._output_attentions
     config._attn_implementation_internal, config._output_attentions = "eager", True

@@ -250,15 +250,7 @@ def _answer(module: nn.Module, x: Tensor) -> Tensor | None:
 
 
 def norms_before(lens: Lens, paths: Sequence[str]) -> dict[str, Norm]:
-    """Find the norms whose output layers read as it is.
-
-    Args:
-        lens: the model.
-        paths: of the layers.
-
-    Returns:
-        The norm before each layer that has one.
-    """
+    """Find the norms whose output layers read as it is."""
     put_out: list[tuple[nn.Module, Tensor]] = []
     found: dict[str, Norm] = {}
 
@@ -289,15 +281,7 @@ def norms_before(lens: Lens, paths: Sequence[str]) -> dict[str, Norm]:
 
 
 def as_read(lens: Lens, embedding: Tensor) -> Tensor:
-    """Pass an embedding table through the norm that stands right behind it, before the first layer.
-
-    Args:
-        lens: the model.
-        embedding: [vocabulary, model width].
-
-    Returns:
-        The same shape; the table itself where there is no such norm.
-    """
+    """Pass an embedding table through the norm that stands right behind it, before the first layer."""
     table = lens.model.get_input_embeddings()
     looked_up: list[Tensor] = []
     norms: list[nn.Module] = []

@@ -26,7 +26,7 @@ from headlens.model.unembedding import Norm, Writing, as_read, norms_before
 
 
 @dataclass(frozen=True, eq=False)
-class Ends:
+class _Ends:
     """What stands before and after all heads of a site on the way from a token to a token.
 
     Args:
@@ -71,7 +71,7 @@ class HeadWeights:
     query_bias: Tensor | None = None
     key_bias: Tensor | None = None
     value_bias: Tensor | None = None
-    ends: Ends | None = None
+    ends: _Ends | None = None
 
     @property
     def qk(self) -> Factored:
@@ -108,7 +108,7 @@ class HeadWeights:
         return math.nan if self.token_ov is None else self.token_ov.copying_score()
 
 
-_known: WeakKeyDictionary[PreTrainedModel, tuple[Anatomy, dict[Site, Layout], dict[Site, Ends]]]
+_known: WeakKeyDictionary[PreTrainedModel, tuple[Anatomy, dict[Site, Layout], dict[Site, _Ends]]]
 _known = WeakKeyDictionary()
 
 
@@ -148,7 +148,7 @@ def weights_of(lens: Lens, head: Head) -> HeadWeights:
     return HeadWeights(head, query, key, value, output, query_bias, key_bias, value_bias, ends=ends.get(site))
 
 
-def _facts(lens: Lens) -> tuple[dict[Site, Layout], dict[Site, Ends]]:
+def _facts(lens: Lens) -> tuple[dict[Site, Layout], dict[Site, _Ends]]:
     """What dry runs find, once for each model as it is."""
     known = _known.get(lens.model)
     if known is None or known[0] is not lens.anatomy:
@@ -157,7 +157,7 @@ def _facts(lens: Lens) -> tuple[dict[Site, Layout], dict[Site, Ends]]:
     return known[1:]
 
 
-def _ends(lens: Lens, found: dict[Site, Layout]) -> dict[Site, Ends]:
+def _ends(lens: Lens, found: dict[Site, Layout]) -> dict[Site, _Ends]:
     writing = Writing.of(lens)
     embedding = weight_of(lens.model.get_input_embeddings())
     if writing is None or embedding is None or embedding.shape[-1] != writing.unembedding.shape[-1]:
@@ -165,13 +165,13 @@ def _ends(lens: Lens, found: dict[Site, Layout]) -> dict[Site, Ends]:
     embedding = as_read(lens, embedding)
     before = norms_before(lens, [layout.value.layer for layout in found.values()])
     return {
-        site: Ends(embedding, before.get(layout.value.layer), writing.norm, writing.unembedding)
+        site: _Ends(embedding, before.get(layout.value.layer), writing.norm, writing.unembedding)
         for site, layout in found.items()
         if site in writing.outputs and site.stack != "cross"  # that one reads another stack
     }
 
 
-def _slice(model: PreTrainedModel, places: Places, head: int) -> tuple[Tensor, Tensor | None]:
+def _slice(model: PreTrainedModel, places: _Places, head: int) -> tuple[Tensor, Tensor | None]:
     rows = places.rows[head]
     matrix = _matrix(model, places.layer)
     bias = weight_of(model.get_submodule(places.layer), "bias")
@@ -268,7 +268,7 @@ class Factored:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class _Places:
     """Where one role (query, key or value) of one site's heads is made.
 
     Args:
@@ -291,12 +291,12 @@ class Layout:
         value: [key-value head, value width].
     """
 
-    query: Places
-    key: Places
-    value: Places
+    query: _Places
+    key: _Places
+    value: _Places
 
     @property
-    def roles(self) -> tuple[Places, Places, Places]:
+    def roles(self) -> tuple[_Places, _Places, _Places]:
         """All three."""
         return self.query, self.key, self.value
 
@@ -392,15 +392,15 @@ def _touched(tensor: Tensor, layers: Sequence[str], outputs: Mapping[str, Tensor
     return (torch.zeros_like(output) if gradient is None else gradient)[0] != 0
 
 
-def _places(layers: Sequence[str], heads: Sequence[Tensor], width: int) -> Places | None:
+def _places(layers: Sequence[str], heads: Sequence[Tensor], width: int) -> _Places | None:
     """Gather each head's rows; None where several layers make them, or they are not `width` each."""
     if len(layers) != 1 or any(int(rows.sum()) != width for rows in heads):
         return None
     rows = torch.stack([rows.nonzero()[:, 0] for rows in heads]).cpu()
-    return Places(layers[0], rows) if len(set(rows.flatten().tolist())) == rows.numel() else None
+    return _Places(layers[0], rows) if len(set(rows.flatten().tolist())) == rows.numel() else None
 
 
-def _layout(places: Sequence[Places | None]) -> Layout | None:
+def _layout(places: Sequence[_Places | None]) -> Layout | None:
     query, key, value = places
     return None if query is None or key is None or value is None else Layout(query, key, value)
 

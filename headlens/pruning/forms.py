@@ -46,19 +46,7 @@ class Pruned:
 
 
 def masked(lens: Lens, removed: Sequence[Head]) -> Pruned:
-    """Set the removed heads' rows of W_O to 0: loads anywhere, as large and as slow as before.
-
-    Args:
-        lens: the model; it is left alone.
-        removed: the heads.
-
-    Returns:
-        The pruned model.
-
-    Raises:
-        InputError: layers share weights, and a head would go in some of them only.
-        ModelError: weights are no plain matrices, or the result is not what ablation gives.
-    """
+    """Set the removed heads' rows of W_O to 0: loads anywhere, as large and as slow as before."""
     probe, plan = FormProbe(lens, removed), silence(lens.anatomy, removed)
     model = copy.deepcopy(lens.model)
     model.load_state_dict(without(lens, plan, {}))
@@ -66,26 +54,14 @@ def masked(lens: Lens, removed: Sequence[Head]) -> Pruned:
 
 
 def cut(lens: Lens, removed: Sequence[Head]) -> Pruned:
-    """Cut the heads out of the matrices as far as the family's config can say it.
-
-    Args:
-        lens: the model; it is left alone.
-        removed: the heads.
-
-    Returns:
-        The pruned model: smaller and faster in plain `transformers`.
-
-    Raises:
-        InputError: layers share weights, and a head would go in some of them only.
-        ModelError: the config cannot say it.
-    """
+    """Cut the heads out of the matrices as far as the family's config can say it."""
     if not cut_each(lens.anatomy, removed).n_cut:
         raise _no_group()
     probe, places = FormProbe(lens, removed), _layouts(lens)
     for plan in (cut_each(lens.anatomy, removed), cut_alike(lens.anatomy, removed)):
         if not plan.n_cut:
             continue
-        found = probe.first(makers(lens, plan, without(lens, plan, places)))
+        found = probe.first(_makers(lens, plan, without(lens, plan, places)))
         if found is not None:
             return Pruned(found[0], "cut", plan, None, found[1], probe)
     raise ModelError(
@@ -97,29 +73,16 @@ def cut(lens: Lens, removed: Sequence[Head]) -> Pruned:
 
 
 def compact(lens: Lens, removed: Sequence[Head]) -> Pruned:
-    """Cut the heads out of each layer's matrices, whatever the config can say.
-
-    Args:
-        lens: the model; it is left alone.
-        removed: the heads.
-
-    Returns:
-        The pruned model: smaller and faster. Where a config can say it, plain `transformers` loads it; else
-        `headlens.load` does.
-
-    Raises:
-        InputError: layers share weights, and a head would go in some of them only.
-        ModelError: the family's code does not work with fewer heads.
-    """
+    """Cut the heads out of each layer's matrices, whatever the config can say."""
     probe, plan = FormProbe(lens, removed), cut_each(lens.anatomy, removed)
     if not plan.n_cut:
         raise _no_group()
     state = without(lens, plan, _layouts(lens))
-    found = probe.first(makers(lens, plan, state))
+    found = probe.first(_makers(lens, plan, state))
     if found is not None:
         return Pruned(found[0], "compact", plan, None, found[1], probe)
-    ways = list(compacts(lens, plan, state))
-    small = shrunk(lens, ways[0], state)
+    ways = list(_compacts(lens, plan, state))
+    small = _shrunk(lens, ways[0], state)
     for how in ways:
         how.count(small)
         found = probe.first([lambda: small])
@@ -135,19 +98,7 @@ def compact(lens: Lens, removed: Sequence[Head]) -> Pruned:
 
 
 def automatic(lens: Lens, removed: Sequence[Head]) -> Pruned:
-    """Cut where the config can say all of it, else mask.
-
-    Args:
-        lens: the model; it is left alone.
-        removed: the heads.
-
-    Returns:
-        The pruned model.
-
-    Raises:
-        InputError: layers share weights, and a head would go in some of them only.
-        ModelError: weights are no plain matrices, or the result is not what ablation gives.
-    """
+    """Cut where the config can say all of it, else mask."""
     plan = cut_each(lens.anatomy, removed)
     if plan.n_silent == 0:
         try:
@@ -187,17 +138,8 @@ FORMS: Mapping[str, Callable[[Lens, Sequence[Head]], Pruned]] = {
 # ---- Pruned models that a config can express: plain `transformers` makes them, smaller and faster
 
 
-def makers(lens: Lens, plan: PruningPlan, state: State) -> Iterator[Callable[[], PreTrainedModel]]:
-    """Find configs that may say what a plan leaves, and the models that they make.
-
-    Args:
-        lens: the model before.
-        plan: what becomes of its heads.
-        state: its weights without them.
-
-    Yields:
-        Ways to make the model; each raises whatever its family raises where it cannot express this.
-    """
+def _makers(lens: Lens, plan: PruningPlan, state: State) -> Iterator[Callable[[], PreTrainedModel]]:
+    """Find configs that may say what a plan leaves, and the models that they make."""
     for change in (_alike, _per_layer):
         yield partial(_make, lens, plan, state, change)
 
@@ -261,19 +203,11 @@ def _cut_to(tensor: Tensor, shape: torch.Size, plan: PruningPlan, name: str) -> 
 MOST_COUNTS = 8  # attributes of an attention module that may count heads; more are not tried
 
 
-def compacts(lens: Lens, plan: PruningPlan, state: State) -> Iterator[Compact]:
+def _compacts(lens: Lens, plan: PruningPlan, state: State) -> Iterator[Compact]:
     """Find ways to tell the modules of a model how many heads they have now.
 
     What an attention module counts by (number of heads, width of all heads) are attributes of it, and which
     of them matters is its family's own business: those whose value fits are changed, all of them or fewer.
-
-    Args:
-        lens: the model before.
-        plan: what becomes of its heads.
-        state: its weights without them.
-
-    Yields:
-        Ways to try.
     """
     old = lens.model.state_dict()
     config = {**lens.model.config.to_dict(), "architectures": [type(lens.model).__name__]}
@@ -293,17 +227,8 @@ def compacts(lens: Lens, plan: PruningPlan, state: State) -> Iterator[Compact]:
             yield Compact(config, shapes, {**layers, **attributes})
 
 
-def shrunk(lens: Lens, how: Compact, state: State) -> PreTrainedModel:
-    """Make the pruned model.
-
-    Args:
-        lens: the model before, which is left alone.
-        how: what becomes smaller.
-        state: the weights.
-
-    Returns:
-        A copy, shrunk.
-    """
+def _shrunk(lens: Lens, how: Compact, state: State) -> PreTrainedModel:
+    """Make the pruned model."""
     model = copy.deepcopy(lens.model)
     how.shrink(model)
     model.load_state_dict(state)

@@ -75,18 +75,7 @@ class PruningPlan:
 
 
 def silence(anatomy: Anatomy, removed: Sequence[Head]) -> PruningPlan:
-    """Keep all matrices as large as they are.
-
-    Args:
-        anatomy: of the model.
-        removed: the heads that shall go.
-
-    Returns:
-        The plan.
-
-    Raises:
-        InputError: one module runs several layers, and a head would go in some of them only.
-    """
+    """Keep all matrices as large as they are."""
     return _plan(anatomy, removed, {site: range(site.n_kv_heads) for site in anatomy.sites})
 
 
@@ -95,34 +84,13 @@ def cut_each(anatomy: Anatomy, removed: Sequence[Head]) -> PruningPlan:
 
     A key-value head can go with all query heads that read it; query heads that go without it stay silent. A
     layer keeps one group: of a layer whose heads all go the first stays, silent.
-
-    Args:
-        anatomy: of the model.
-        removed: the heads that shall go.
-
-    Returns:
-        The plan.
-
-    Raises:
-        InputError: see `silence`.
     """
     needed = {site: _needed(site, removed) for site in anatomy.sites}
     return _plan(anatomy, removed, {site: groups or [0] for site, groups in needed.items()})
 
 
 def cut_alike(anatomy: Anatomy, removed: Sequence[Head]) -> PruningPlan:
-    """Cut as much as leaves every layer with the same number of heads; the rest stays silent.
-
-    Args:
-        anatomy: of the model.
-        removed: the heads that shall go.
-
-    Returns:
-        The plan.
-
-    Raises:
-        InputError: see `silence`.
-    """
+    """Cut as much as leaves every layer with the same number of heads; the rest stays silent."""
     needed = {site: _needed(site, removed) for site in anatomy.sites}
     most = max(1, *(len(groups) for groups in needed.values()))
     kept: dict[Site, Iterable[int]] = {}
@@ -170,19 +138,7 @@ State = dict[str, Tensor]  # the weights of a model, by name
 
 
 def without(lens: Lens, plan: PruningPlan, layouts: Mapping[str, Layout]) -> State:
-    """Make a model's weights without the heads of a plan; the model itself is left alone.
-
-    Args:
-        lens: the model.
-        plan: what becomes of its heads.
-        layouts: how the projections of each attention module are laid out; only needed to cut.
-
-    Returns:
-        All weights: those that change are new, the others are the model's own.
-
-    Raises:
-        ModelError: weights are not plain matrices, or cannot be told apart by heads.
-    """
+    """Make a model's weights without the heads of a plan; the model itself is left alone."""
     state: State = dict(lens.model.state_dict())
     done: set[str] = set()
     for part, cut in zip(lens.anatomy.parts, plan.cuts, strict=True):
@@ -196,14 +152,7 @@ def without(lens: Lens, plan: PruningPlan, layouts: Mapping[str, Layout]) -> Sta
 
 
 def kept_rows(cut: Cut) -> Tensor:
-    """Tell which rows of W_O stay.
-
-    Args:
-        cut: what becomes of a site's heads.
-
-    Returns:
-        Their numbers, rising.
-    """
+    """Tell which rows of W_O stay."""
     width = cut.site.head_width
     return torch.tensor([head * width + i for head in cut.kept for i in range(width)])
 
@@ -271,14 +220,7 @@ TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16
 
 
 def stored_dtype(lens: Lens) -> torch.dtype:
-    """Find the type that holds all weights of a checkpoint as they are.
-
-    Args:
-        lens: the model.
-
-    Returns:
-        The widest type in its files; of a model without safetensors files (in memory, .gguf) its own.
-    """
+    """Find the type that holds all weights of a checkpoint as they are."""
     found: set[torch.dtype] = set()
     for path in lens.source.files if lens.source is not None else ():
         if path.suffix == ".safetensors":
@@ -289,14 +231,7 @@ def stored_dtype(lens: Lens) -> torch.dtype:
 
 
 def check_nothing_is_rounded(lens: Lens) -> None:
-    """Refuse a model that was loaded in a type which cannot hold what its checkpoint stores.
-
-    Args:
-        lens: the model.
-
-    Raises:
-        InputError: its weights were rounded.
-    """
+    """Refuse a model that was loaded in a type which cannot hold what its checkpoint stores."""
     stored, loaded = stored_dtype(lens), lens.model.dtype
     if torch.promote_types(stored, loaded) != loaded:
         names = [str(dtype).removeprefix("torch.") for dtype in (stored, loaded)]

@@ -45,8 +45,8 @@ class Result:
 
     lens: Lens
     pruned: Pruned
-    before: Cost
-    after: Cost
+    before: _Cost
+    after: _Cost
     difference: float
     bytes_on_disk: tuple[int, int]
 
@@ -77,7 +77,7 @@ def prune(
         ModelError: the family or the form cannot do it.
         RunError: the directory holds something else, or cannot be written.
     """
-    check_form(form)
+    _check_form(form)
     out = Path(out)
     lens = Lens.load(lens) if isinstance(lens, str) else lens
     check_place(out, lens)
@@ -97,9 +97,9 @@ def prune(
             "compact checkpoint would pass them for trained ones.",
             "Choose the form cut or masked, which leave them out, or a complete checkpoint.",
         )
-    before, after = costs(lens, pruned.model, len(chosen))
+    before, after = _costs(lens, pruned.model, len(chosen))
     with locked(out), staged(out) as place:
-        save(lens, pruned, place)
+        _save(lens, pruned, place)
         again = _load_again(lens, pruned, place)
         difference = pruned.probe.check(again.model, "as loaded again", NOT_KEPT)
     again.source = find(str(out))
@@ -124,15 +124,8 @@ def _on_disk(lens: Lens) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def check_form(form: str) -> None:
-    """Refuse a form that does not exist.
-
-    Args:
-        form: what the user asks for.
-
-    Raises:
-        InputError: it is not in `FORMS`.
-    """
+def _check_form(form: str) -> None:
+    """Refuse a form that does not exist."""
     if form not in FORMS:
         raise InputError(f"There is no form {form!r}.", f"Choose one of: {', '.join(FORMS)}.")
 
@@ -171,17 +164,7 @@ def check_place(out: Path, lens: Lens | None = None) -> None:
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
-    """Write a checkpoint into a folder of its place, and move it up when it is whole and right.
-
-    Args:
-        out: where it shall be; nobody else writes there.
-
-    Yields:
-        A new directory; on an exception it goes, and `out` is as it was.
-
-    Raises:
-        RunError: it cannot be written, or a folder in it is a link.
-    """
+    """Write a checkpoint into a folder of its place, and move it up when it is whole and right."""
     place = out / STAGE
     try:
         _remove(place)  # what a killed process left
@@ -227,19 +210,11 @@ def _unwritable(out: Path, error: OSError | UnicodeError | SafetensorError) -> R
     return RunError(f"{place} cannot be written: {why}.", "Choose another --out, or make room.")
 
 
-def save(lens: Lens, pruned: Pruned, out: Path) -> None:
+def _save(lens: Lens, pruned: Pruned, out: Path) -> None:
     """Write the checkpoint: safetensors, config, generation config, tokenizer, a model card, and small files.
 
     Weights are stored in the widest type in which the checkpoint that was pruned stores them; what it lacked,
     and is random here, is lacking again.
-
-    Args:
-        lens: the model before.
-        pruned: the model after; its weights take the type in which they are stored.
-        out: directory, which exists.
-
-    Raises:
-        RunError: it cannot be written.
     """
     model = pruned.model
     model.to(stored_dtype(lens))  # type: ignore[arg-type]  # to() is wrapped
@@ -256,7 +231,7 @@ def save(lens: Lens, pruned: Pruned, out: Path) -> None:
             lens.tokenizer.save_pretrained(out)
     except (OSError, UnicodeError, SafetensorError) as error:  # safetensors takes no name that is not UTF-8
         raise _unwritable(out, error) from error
-    write_text(card(lens, pruned, _old_card(lens.source)), out / "README.md")
+    write_text(_card(lens, pruned, _old_card(lens.source)), out / "README.md")
 
 
 def _copy_files(source: Source | None, out: Path) -> None:
@@ -315,17 +290,8 @@ HOW = {
 }
 
 
-def card(lens: Lens, pruned: Pruned, old: str = "") -> str:
-    """Write the note, above the card of the original model.
-
-    Args:
-        lens: the model before.
-        pruned: the model after.
-        old: the original's model card.
-
-    Returns:
-        Markdown.
-    """
+def _card(lens: Lens, pruned: Pruned, old: str = "") -> str:
+    """Write the note, above the card of the original model."""
     name = lens.source.name if lens.source is not None else lens.anatomy.architecture
     front = _FRONT.match(old)
     top, rest = (front[0], old[front.end() :].lstrip()) if front else ("", old)
@@ -392,7 +358,7 @@ TOKENS, REPEATS = 128, 7  # of a speed test
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class _Cost:
     """What a model costs.
 
     Args:
@@ -410,17 +376,8 @@ class Cost:
     tokens_per_second: float
 
 
-def costs(before: Lens, after: PreTrainedModel, n_removed: int) -> tuple[Cost, Cost]:
-    """Measure two models side by side.
-
-    Args:
-        before: one model.
-        after: the other; they take turns, so that whatever else the machine does slows both.
-        n_removed: how many heads are silent or gone in the other.
-
-    Returns:
-        What each costs.
-    """
+def _costs(before: Lens, after: PreTrainedModel, n_removed: int) -> tuple[_Cost, _Cost]:
+    """Measure two models side by side."""
     tokens = min(TOKENS, longest_input(before) or TOKENS)
     models = (before.model, after)
     seconds: tuple[list[float], list[float]] = ([], [])
@@ -437,9 +394,9 @@ def costs(before: Lens, after: PreTrainedModel, n_removed: int) -> tuple[Cost, C
     )
 
 
-def _cost(anatomy: Anatomy, heads: int, tokens: int, seconds: list[float]) -> Cost:
+def _cost(anatomy: Anatomy, heads: int, tokens: int, seconds: list[float]) -> _Cost:
     work = sum(part.multiply_adds(tokens, tokens) for part in anatomy.parts)
-    return Cost(heads, anatomy.n_parameters, work, tokens, tokens / statistics.median(seconds))
+    return _Cost(heads, anatomy.n_parameters, work, tokens, tokens / statistics.median(seconds))
 
 
 def _pass(model: PreTrainedModel, tokens: int) -> float:

@@ -53,14 +53,7 @@ LEFT, CURVE_HIGH, ABOVE, CURVE_BELOW, KEY_LINE = 0.68, 2.7, 0.4, 0.38, 0.155  # 
 
 
 def pruning_figure(sweep: Sweep) -> InchFigure:
-    """Draw the primary metric against the share of heads removed, the least important first.
-
-    Args:
-        sweep: of the kind *cumulative*.
-
-    Returns:
-        The figure.
-    """
+    """Draw the primary metric against the share of heads removed, the least important first."""
     rows = sweep.primary.sort_values("n_removed", kind="stable")
     n_heads = int(rows["n_removed"].max())
     method = str(sweep.importance["method"].iloc[0]) if len(sweep.importance) else "given"
@@ -164,15 +157,8 @@ def _frame(figure: InchFigure, axes: Axes, sweep: Sweep, n_heads: int) -> None:
 # ---- Figures of heads removed in groups: whole layers, all but one of a layer, all of a tag
 
 
-def layers_figure(sweep: Sweep) -> InchFigure:
-    """Draw what the primary metric loses without each layer's heads.
-
-    Args:
-        sweep: of the kind *layer*.
-
-    Returns:
-        The figure, a panel per stack.
-    """
+def _layers_figure(sweep: Sweep) -> InchFigure:
+    """Draw what the primary metric loses without each layer's heads."""
     rows = sweep.primary
     first = [heads_in(removed)[0] for removed in rows["removed"]]
     rows = rows.assign(stack=[head.stack for head in first], label=[f"layer {head.layer}" for head in first])
@@ -185,15 +171,8 @@ def layers_figure(sweep: Sweep) -> InchFigure:
     return Rows(rows, sweep.metric, columns).draw(title, caption)
 
 
-def one_head_figure(sweep: Sweep) -> InchFigure:
-    """Draw what the primary metric loses when only the best head of a layer is kept.
-
-    Args:
-        sweep: of the kind *only*.
-
-    Returns:
-        The figure, a panel per stack.
-    """
+def _one_head_figure(sweep: Sweep) -> InchFigure:
+    """Draw what the primary metric loses when only the best head of a layer is kept."""
     best = sweep.best
     parts = [layer.rpartition(".") for layer in best["layer"]]
     best = best.assign(
@@ -211,15 +190,8 @@ def one_head_figure(sweep: Sweep) -> InchFigure:
     return Rows(best, sweep.metric, [("change", _changes(best))]).draw(title, caption)
 
 
-def tags_figure(sweep: Sweep) -> InchFigure:
-    """Draw what the primary metric loses without each tag's heads, held against random sets.
-
-    Args:
-        sweep: of the kind *tags*.
-
-    Returns:
-        The figure.
-    """
+def _tags_figure(sweep: Sweep) -> InchFigure:
+    """Draw what the primary metric loses without each tag's heads, held against random sets."""
     metric, rows = sweep.metric, sweep.primary
     tags = zip(rows["tag"], rows["n_removed"], strict=True)
     labels = [f"{label(tag, 40)} ({counted(n, 'head')})" for tag, n in tags]
@@ -282,30 +254,22 @@ def _largest(sweep: Sweep, rows: pd.DataFrame, names: pd.Series) -> str:
 KINDS: Mapping[str, tuple[str, Callable[[Sweep], Figure]]] = {
     "each": ("heads", heads_figure),
     "cumulative": ("pruning", pruning_figure),
-    "only": ("one-head-per-layer", one_head_figure),
-    "layer": ("layers", layers_figure),
-    "tags": ("tags", tags_figure),
+    "only": ("one-head-per-layer", _one_head_figure),
+    "layer": ("layers", _layers_figure),
+    "tags": ("tags", _tags_figure),
 }
 """The figure of each kind of sweep and its name; *set* is one change per metric, which needs no figure."""
 
 
 def figures(sweep: Sweep) -> Iterator[tuple[str, Figure]]:
-    """Draw what suits a sweep.
-
-    Args:
-        sweep: of any kind.
-
-    Yields:
-        Names and figures: that of the kind, a map of every estimate of importance (``importance-METHOD``),
-        how methods agree (``methods``), and the roles that gates gave (``gates``).
-    """
+    """Draw what suits a sweep."""
     if sweep.kind in KINDS:
         name, draw = KINDS[sweep.kind]
         yield name, draw(sweep)
     for method in methods_of(sweep):
         yield f"importance-{method}", importance_figure(sweep, method)
     if len(sweep.agreement):
-        yield "methods", methods_figure(sweep)
+        yield "methods", _methods_figure(sweep)
     if len(sweep.gates):
         yield "gates", gates_figure(sweep)
 
@@ -323,7 +287,7 @@ SIZE = 7  # points
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class _Role:
     """How a role looks and what it means.
 
     Args:
@@ -337,24 +301,17 @@ class Role:
     meaning: str
 
 
-ROLES: Mapping[str, Role] = {
-    "facilitating": Role(WORSE, "F", "stays open under pressure to close"),
-    "irrelevant": Role("#777777", "", "follows either pressure"),
-    "interfering": Role(BETTER, "I", "closes under pressure to open"),
+ROLES: Mapping[str, _Role] = {
+    "facilitating": _Role(WORSE, "F", "stays open under pressure to close"),
+    "irrelevant": _Role("#777777", "", "follows either pressure"),
+    "interfering": _Role(BETTER, "I", "closes under pressure to open"),
 }
 
 
 def gates_figure(sweep: Sweep) -> InchFigure:
-    """Draw the likeliest role of each head and how sure it is: a map of layers and heads.
-
-    Args:
-        sweep: with learned gates.
-
-    Returns:
-        The figure, a panel per stack.
-    """
+    """Draw the likeliest role of each head and how sure it is: a map of layers and heads."""
     table = sweep.gates
-    sure = certainty(
+    sure = _certainty(
         table["open_closing"].to_numpy(np.float64), table["open_opening"].to_numpy(np.float64), table["role"]
     )
     places = zip(table["stack"], table["layer"], table["head"], strict=True)
@@ -386,7 +343,7 @@ def gates_figure(sweep: Sweep) -> InchFigure:
     return figure
 
 
-def certainty(closing: Array, opening: Array, roles: Iterable[str]) -> Array:
+def _certainty(closing: Array, opening: Array, roles: Iterable[str]) -> Array:
     """Compute how likely each head's role is.
 
     Args:
@@ -433,15 +390,8 @@ WIDE, METHODS_HIGH, METHODS_BELOW = 0.8, 0.36, 0.3  # inches
 Pair = tuple[str, str, float]
 
 
-def methods_figure(sweep: Sweep) -> InchFigure:
-    """Draw the rank correlation of every two methods of importance, blue where they agree.
-
-    Args:
-        sweep: with importance by two methods or more.
-
-    Returns:
-        The figure.
-    """
+def _methods_figure(sweep: Sweep) -> InchFigure:
+    """Draw the rank correlation of every two methods of importance, blue where they agree."""
     pairs = [
         (str(a), str(b), float(rho))
         for a, b, rho in sweep.agreement[["method_a", "method_b", "rho"]].itertuples(index=False, name=None)

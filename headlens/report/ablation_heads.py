@@ -82,17 +82,11 @@ def heads_figure(sweep: Sweep) -> InchFigure:
     Colours are centred at 0; red is worse than without ablation, whichever way the metric points. A cell
     with a dot is not significant (q >= 0.05), one with a plus significantly better; in one with a cross the
     metric is not defined; a hatched cell was not measured.
-
-    Args:
-        sweep: of the kind *each*.
-
-    Returns:
-        The figure, a panel per stack.
     """
     metric, rows = sweep.metric, sweep.primary
     loss = losses(metric, rows["delta"])
     colours = "RdBu" if metric.larger_is_better else "RdBu_r"
-    scale = _scale(rows["delta"].to_numpy(np.float64), colours, f"{change_in(metric)} without the head")
+    scale = _scale(rows["delta"].to_numpy(np.float64), colours, f"{_change_in(metric)} without the head")
     alone = [heads_in(removed)[0] for removed in rows["removed"]]
     in_question = dict.fromkeys([*_heads(sweep.importance), *alone])
     cells = dict.fromkeys(in_question, HeadCell(MISSING, hatched=True))
@@ -115,13 +109,6 @@ def importance_figure(sweep: Sweep, method: str) -> InchFigure:
     """Draw how much each head matters by one estimate: a map of layers and heads.
 
     Red is a head without which the model would be worse, blue one without which it would be better.
-
-    Args:
-        sweep: with importance by this method.
-        method: a value of the column `method`.
-
-    Returns:
-        The figure, a panel per stack.
     """
     rows = sweep.importance[sweep.importance["method"] == method]
     values = rows["importance"].to_numpy(np.float64)
@@ -400,7 +387,7 @@ class Rows:
                 link_rows(axes, self.table["head"].iloc[places], 1 + float(ends[-1]) / width)
             self._texts(figure, axes, places, ends / width)
             top += height
-        axes.set_xlabel(change_in(self.metric), fontsize=8, labelpad=2, **figure.style)
+        axes.set_xlabel(_change_in(self.metric), fontsize=8, labelpad=2, **figure.style)
         return figure
 
     def _panel(self, figure: InchFigure, axes: Axes, places: Places) -> None:
@@ -511,14 +498,7 @@ _LONGEST = 60  # characters of a name that a user has chosen
 
 
 def measured_on(sweep: Sweep) -> str:
-    """Say what a sweep was measured on, and what stood in the place of removed heads.
-
-    Args:
-        sweep: of any kind.
-
-    Returns:
-        A sentence.
-    """
+    """Say what a sweep was measured on, and what stood in the place of removed heads."""
     return (
         f"Measured on {label(sweep.benchmark, _LONGEST)}, {int(sweep.table['n'].iloc[0]):,} examples; a "
         f"removed head puts out {INSTEAD.get(sweep.mode, sweep.mode)}. Layers and heads count from 0."
@@ -526,19 +506,12 @@ def measured_on(sweep: Sweep) -> str:
 
 
 def estimated_on(sweep: Sweep) -> str:
-    """Say what importance was estimated on.
-
-    Args:
-        sweep: with importance.
-
-    Returns:
-        Sentences.
-    """
+    """Say what importance was estimated on."""
     name = label(sweep.benchmark, _LONGEST)
     return f"Estimated on {sweep.estimated_on}. Benchmark: {name}. Layers and heads count from 0."
 
 
-def change_in(metric: MetricName) -> str:
+def _change_in(metric: MetricName) -> str:
     """Name the axis of deltas."""
     return f"change in {label(metric.label, _LONGEST)}"
 
@@ -549,46 +522,21 @@ def better_when(metric: MetricName) -> str:
 
 
 def losses(metric: MetricName, delta: pd.Series) -> Array:
-    """Turn changes into losses: positive is worse, whichever way the metric points.
-
-    Args:
-        metric: the metric.
-        delta: changes of it.
-
-    Returns:
-        One loss per change; NaN where it is not a finite number.
-    """
+    """Turn changes into losses: positive is worse, whichever way the metric points."""
     found = delta.to_numpy(np.float64)
     found = np.where(np.isfinite(found), found, np.nan)
     return 0.0 - found if metric.larger_is_better else found
 
 
 def verdicts(metric: MetricName, table: pd.DataFrame) -> list[str]:
-    """Judge changes.
-
-    Args:
-        metric: the metric.
-        table: with the columns `delta` and `q_value`.
-
-    Returns:
-        For each row a name in `VERDICTS`, or nothing where the metric is not defined.
-    """
+    """Judge changes."""
     loss, q_value = losses(metric, table["delta"]), table["q_value"].to_numpy(np.float64)
     found = np.where(q_value < SIGNIFICANT, np.where(loss > 0, "worse", "better"), "unsure")
     return [str(one) for one in np.where(np.isnan(loss), "", found)]
 
 
 def ticks_within(limits: tuple[float, float], most: int, integer: bool = False) -> dict[str, Any]:
-    """Choose round ticks, written as numbers of their own: no offset or power stands beside the axis.
-
-    Args:
-        limits: ends of the axis.
-        most: how many parts the axis has at most.
-        integer: whether only whole numbers mean anything.
-
-    Returns:
-        Arguments of an axis's `set_ticks`.
-    """
+    """Choose round ticks, written as numbers of their own: no offset or power stands beside the axis."""
     low, high = min(limits), max(limits)
     ticks = [
         tick for tick in MaxNLocator(most, integer=integer).tick_values(low, high) if low <= tick <= high

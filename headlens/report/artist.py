@@ -73,7 +73,7 @@ SHOWN = 15  # rows of a table that are shown at first
 
 
 @dataclass(frozen=True, slots=True)
-class PageFigure:
+class _PageFigure:
     """A figure of a run.
 
     Args:
@@ -88,7 +88,7 @@ class PageFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class _Run:
     """A run with all that a page carries of it.
 
     Args:
@@ -105,7 +105,7 @@ class Run:
     place: RunPlace
     title: str
     section: PageSection
-    figures: Sequence[PageFigure]
+    figures: Sequence[_PageFigure]
     files: Sequence[File]
     command: str
     record: str
@@ -154,29 +154,19 @@ def report_page(runs: Sequence[Path]) -> str:
     )
 
 
-def open_run(path: str | Path) -> Result:
-    """Open a finished run: `headlens.open`.
-
-    Args:
-        path: its directory.
-
-    Returns:
-        The result, equal to the one that was saved.
-
-    Raises:
-        RunError: it is not there, not whole, or was changed since.
-    """
+def _open_run(path: str | Path) -> Result:
+    """Open a finished run: `headlens.open`."""
     path = Path(path)
     return KINDS[read_run(path, list(KINDS))["command"]].result.read(path)
 
 
-def _read(path: Path, place: RunPlace) -> Run:
+def _read(path: Path, place: RunPlace) -> _Run:
     record = read_run(path, list(KINDS))
     kind = KINDS[record["command"]]
     section = kind.section(kind.result.read(path), place)
     examples = path / EXAMPLES
     title = section.title if place.alone else f"{section.title} ({path.resolve().name})"
-    return Run(
+    return _Run(
         place,
         visible(title),
         section,
@@ -201,7 +191,7 @@ def _shown(line: str) -> str:
     return visible(line) if line.strip() else line
 
 
-def _figures(path: Path, captions: Mapping[str, str], place: RunPlace) -> list[PageFigure]:
+def _figures(path: Path, captions: Mapping[str, str], place: RunPlace) -> list[_PageFigure]:
     """The figures that there are, in the order of their captions; those without one last."""
     found = []
     order = list(captions)
@@ -212,16 +202,16 @@ def _figures(path: Path, captions: Mapping[str, str], place: RunPlace) -> list[P
         rest = file.stem.removeprefix(key) if key.endswith("-") else ""
         caption = visible(f"{captions.get(key, file.stem)}{f': {rest}' if rest else ''}")
         rank = order.index(key) if key else len(order)
-        found.append((rank, PageFigure(caption, inline_svg(file, place, caption), File.read(file))))
+        found.append((rank, _PageFigure(caption, inline_svg(file, place, caption), File.read(file))))
     return [figure for _, figure in sorted(found, key=lambda one: one[0])]
 
 
-def _tags(runs: Sequence[Run]) -> list[str]:
+def _tags(runs: Sequence[_Run]) -> list[str]:
     """Every tag that the page names, in the order in which it comes up."""
     return list(dict.fromkeys(tag for tag in _named(runs) if tag))
 
 
-def _named(runs: Iterable[Run]) -> Iterator[str]:
+def _named(runs: Iterable[_Run]) -> Iterator[str]:
     for run in runs:
         yield from run.section.speaks_of
         for tags in run.section.tags.values():
@@ -233,7 +223,7 @@ def _named(runs: Iterable[Run]) -> Iterator[str]:
                         yield from str(cell).split(";")
 
 
-def _terms(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
+def _terms(runs: Sequence[_Run]) -> dict[str, dict[str, str]]:
     """Name, place and meaning of every tag and column that the page names, by their keys."""
     said = {f"tag {tag}": (tag, tag_definition(tag)) for tag in _tags(runs)}
     for run in runs:
@@ -247,7 +237,7 @@ def _terms(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
     }
 
 
-def _told(runs: Sequence[Run], tags: Sequence[str], terms: Mapping[str, Any]) -> dict[str, Any]:
+def _told(runs: Sequence[_Run], tags: Sequence[str], terms: Mapping[str, Any]) -> dict[str, Any]:
     """What the page's script is told."""
     looks = {tag: style_of(tag) for tag in tags}
     return {
@@ -277,7 +267,7 @@ def _told(runs: Sequence[Run], tags: Sequence[str], terms: Mapping[str, Any]) ->
 # ---- What draws results and writes their pages, as `headlens.util.drawing.Artist` says
 
 
-open = open_run
+open = _open_run
 __all__ = [
     "attention_page",
     "figures",

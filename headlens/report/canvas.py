@@ -102,17 +102,7 @@ class InchFigure(Figure):
 
 
 def wrapped(text: str, width: float, points: float, families: Sequence[str]) -> tuple[str, float]:
-    """Break a text into lines.
-
-    Args:
-        text: the text; its own line breaks stay.
-        width: of a line, in inches.
-        points: font size.
-        families: fonts.
-
-    Returns:
-        The text with line breaks, and its height in inches.
-    """
+    """Break a text into lines."""
     natural, _ = text_size(text.split("\n"), points, families)
     longest = max(map(len, text.split("\n")))
     per_line = max(FEWEST, int(longest * min(1.0, 0.95 * width / max(natural, 1e-6))))
@@ -126,16 +116,7 @@ def wrapped(text: str, width: float, points: float, families: Sequence[str]) -> 
 
 
 def figure_bytes(figure: Figure, ending: str, dpi: int = DPI) -> bytes:
-    """Render a figure: the same bytes every time, text in SVG and PDF as text.
-
-    Args:
-        figure: the figure.
-        ending: ``.png``, ``.svg`` or ``.pdf``.
-        dpi: pixels per inch, also of the images inside SVG and PDF.
-
-    Returns:
-        The file's content.
-    """
+    """Render a figure: the same bytes every time, text in SVG and PDF as text."""
     buffer = io.BytesIO()
     with matplotlib.rc_context(_SETTINGS), drawing():
         figure.savefig(buffer, format=ending[1:], dpi=dpi, metadata=_NO_DATE[ending])
@@ -146,16 +127,6 @@ def save_drawn(figures: Iterable[tuple[str, Figure]], out: Path) -> list[Path]:
     """Write figures into a run directory, each as PNG and as SVG; the same bytes every time.
 
     Those that an earlier run drew there and this one does not are removed.
-
-    Args:
-        figures: names and figures, all that the run has.
-        out: the run directory.
-
-    Returns:
-        The files ``figures/NAME.png`` and ``figures/NAME.svg`` of each.
-
-    Raises:
-        RunError: one cannot be written, or removed.
     """
     paths = []
     folder = inner_folder(Path(out), "figures")
@@ -186,12 +157,6 @@ def families_for(texts: Iterable[str]) -> tuple[str, ...]:
 
     Warns once (`HeadlensWarning`) of the characters that no installed font has, and of scripts that an older
     matplotlib cannot shape.
-
-    Args:
-        texts: what will be drawn.
-
-    Returns:
-        Font families in order of preference, for matplotlib's font fallback.
     """
     texts = list(texts)
     if scripts := not_shaped(texts):
@@ -224,16 +189,7 @@ def text_style(families: Sequence[str]) -> dict[str, Any]:
 
 
 def text_size(texts: Sequence[str], points: float, families: Sequence[str]) -> tuple[float, float]:
-    """Measure texts as they will be drawn.
-
-    Args:
-        texts: the texts.
-        points: font size.
-        families: font families.
-
-    Returns:
-        Width of the widest and height of the highest, in inches; 0 for no text.
-    """
+    """Measure texts as they will be drawn."""
     figure = Figure(dpi=POINTS)
     canvas: Any = FigureCanvasAgg(figure)  # matplotlib states no types here
     renderer = canvas.get_renderer()
@@ -336,28 +292,12 @@ _SHAPED = {
 
 
 def packages_for(chars: Iterable[str]) -> tuple[str, ...]:
-    """Name the packages of Debian and Ubuntu whose fonts have some characters, as far as can be told.
-
-    Args:
-        chars: characters.
-
-    Returns:
-        Names of packages, each once. For emoji it is a font in black and white: matplotlib cannot draw those
-        in colour.
-    """
+    """Name the packages of Debian and Ubuntu whose fonts have some characters, as far as can be told."""
     return tuple(sorted({_package(char) for char in chars}))
 
 
 def han_variant(text: str) -> str:
-    """Tell how a text wants its Chinese characters drawn: as in Japan, Korea or mainland China.
-
-    Args:
-        text: all that will be drawn.
-
-    Returns:
-        The end of the name of a Noto font: ``JP`` where there is kana, ``KR`` where there is hangul, else
-        ``SC``.
-    """
+    """Tell how a text wants its Chinese characters drawn: as in Japan, Korea or mainland China."""
     names = {unicodedata.name(char, "").partition(" ")[0] for char in text}
     if names & {"HIRAGANA", "KATAKANA"}:
         return "JP"
@@ -365,14 +305,7 @@ def han_variant(text: str) -> str:
 
 
 def not_shaped(texts: Iterable[str]) -> tuple[str, ...]:
-    """Name the scripts that this matplotlib would draw letter by letter, unjoined and from left to right.
-
-    Args:
-        texts: what will be drawn.
-
-    Returns:
-        Their names; none where matplotlib was built with libraqm, as it is since 3.11.
-    """
+    """Name the scripts that this matplotlib would draw letter by letter, unjoined and from left to right."""
     if hasattr(ft2font, "__libraqm_version__"):
         return ()
     codes = {ord(char) for text in texts for char in text}
@@ -409,17 +342,7 @@ INSIDE = TWO_COLUMNS - 2 * MARGIN  # inches
 def page(
     title: str, caption: str, size: tuple[float, float], more: Iterable[str] = ()
 ) -> tuple[InchFigure, float]:
-    """Make a figure of a given width around an area of a given height.
-
-    Args:
-        title: above; it says what was found.
-        caption: below; it says how to read the figure.
-        size: width of the figure and height of the area, in inches.
-        more: other texts that the figure will show, so that its fonts have their characters.
-
-    Returns:
-        The figure, and the distance of the area from its upper edge in inches.
-    """
+    """Make a figure of a given width around an area of a given height."""
     width, height = size
     title, caption = visible(title), visible(caption)
     families = families_for([title, caption, *more])
@@ -462,27 +385,14 @@ which is nothing that a pointer meets."""
 
 
 def link_areas(axes: Axes, areas: Iterable[tuple[str, Box]], **options: Any) -> None:
-    """Lay areas over axes that lead to heads, ``#head=2.8``, and that cannot be seen.
-
-    Args:
-        axes: the axes.
-        areas: names of heads with left, bottom, width and height, in the units of the axes; a head may have
-            several.
-        **options: of the collection, such as another transform.
-    """
+    """Lay areas over axes that lead to heads, ``#head=2.8``, and that cannot be seen."""
     names, boxes = zip(*areas, strict=True)
     made = [Rectangle(box[:2], *box[2:]) for box in boxes]
     _lay_over(axes, PatchCollection(made, facecolor="white", edgecolor="none", **options), names)
 
 
 def link_rows(axes: Axes, names: Iterable[str], reach: float) -> None:
-    """The same for heads that have rows of height 1 around 0, 1, ...
-
-    Args:
-        axes: the axes.
-        names: of the heads, row by row.
-        reach: how far the rows go to the right, in widths of the axes: as far as what stands beside them.
-    """
+    """The same for heads that have rows of height 1 around 0, 1, ..."""
     areas = [(name, (0.0, row - 0.5, reach, 1.0)) for row, name in enumerate(names)]
     link_areas(axes, areas, transform=axes.get_yaxis_transform(), clip_on=False)
 
@@ -548,14 +458,6 @@ def luminance(colour: str) -> float:
 
 
 def column(width: float, most: float | None = None) -> float:
-    """Choose the width of a figure: that of one or two columns of a paper where it fits, all in inches.
-
-    Args:
-        width: what the figure needs.
-        most: no column wider than this; any by default.
-
-    Returns:
-        The width of the column, or what is needed where that fits none.
-    """
+    """Choose the width of a figure: that of one or two columns of a paper where it fits, all in inches."""
     columns = [one for one in (ONE_COLUMN, TWO_COLUMNS) if most is None or one <= most + 1e-9]
     return next((one for one in columns if width <= one + 1e-9), width)

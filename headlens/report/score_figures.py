@@ -45,32 +45,14 @@ NAMED = 3  # heads that the title names
 
 
 def offset_table(scores: pd.DataFrame) -> pd.DataFrame:
-    """Pick the rows that measure mean attention on one relative offset.
-
-    Args:
-        scores: columns as in `headlens.util.files.SCORES`.
-
-    Returns:
-        The rows ``mass@k`` that were measured, with the columns `offset` and `name` (of the head) added.
-    """
+    """Pick the rows that measure mean attention on one relative offset."""
     mine = scores[scores["measure"].str.startswith(STEM) & scores["score"].notna()]
     offsets = mine["measure"].str.removeprefix(STEM).astype(int)
     return mine.assign(offset=offsets, name=head_names(mine))
 
 
 def offset_figure(scores: pd.DataFrame, model: str = "") -> InchFigure:
-    """Draw mean attention by relative offset: per layer every head, their mean and the strongest head.
-
-    Args:
-        scores: columns as in `headlens.util.files.SCORES`.
-        model: its name, for the title.
-
-    Returns:
-        The figure, a panel per layer.
-
-    Raises:
-        InputError: the table has no measure ``mass@k``.
-    """
+    """Draw mean attention by relative offset: per layer every head, their mean and the strongest head."""
     table = offset_table(scores)
     if table.empty:
         raise InputError("The scores have no mass@k.", "Classify with the tag positional.")
@@ -213,18 +195,7 @@ ENTROPY_HIGH, ENTROPY_ABOVE, ENTROPY_BELOW, ENTROPY_LEFT, ENTROPY_HEADING = (
 
 
 def entropy_figure(scores: pd.DataFrame, model: str = "") -> InchFigure:
-    """Draw the entropy of every head by layer, and the mean of each layer.
-
-    Args:
-        scores: columns as in `headlens.util.files.SCORES`, with the measure `entropy`.
-        model: its name, for the title.
-
-    Returns:
-        The figure, a panel per stack.
-
-    Raises:
-        InputError: entropy was not measured.
-    """
+    """Draw the entropy of every head by layer, and the mean of each layer."""
     table = scores[(scores["measure"] == MEASURE) & scores["score"].notna()]
     if table.empty:
         raise InputError("The scores have no entropy.", "Classify with the tag broad.")
@@ -323,14 +294,6 @@ def best_heads(scores: pd.DataFrame, tag: str) -> pd.DataFrame:
 
     Heads that the row gave the tag come first, then those with the larger effect: an effect that rests on
     little does not displace one that is proven.
-
-    Args:
-        scores: columns as in `headlens.util.files.SCORES`.
-        tag: which tag.
-
-    Returns:
-        The best rows of those that were tested (enough decisions, and a ground for the tag), largest effect
-        first, with `row` (the relation, or the measure), `direction` and `name` (of the head) added.
     """
     mine = scores[(scores["tag"] == tag) & scores["q_value"].notna() & scores["baseline"].notna()]
     parts = [measure.partition(":") for measure in mine["measure"]]
@@ -344,19 +307,7 @@ def best_heads(scores: pd.DataFrame, tag: str) -> pd.DataFrame:
 
 
 def best_heads_figure(scores: pd.DataFrame, tag: str, model: str = "") -> InchFigure:
-    """Draw the best head of each relation or measure: score with interval, baseline, n and name.
-
-    Args:
-        scores: columns as in `headlens.util.files.SCORES`.
-        tag: which tag; one whose measures have a baseline.
-        model: its name, for the title.
-
-    Returns:
-        The figure.
-
-    Raises:
-        InputError: nothing of the tag was tested.
-    """
+    """Draw the best head of each relation or measure: score with interval, baseline, n and name."""
     best = best_heads(scores, tag)
     if best.empty:
         problem = f"No measure of the tag {tag!r} was tested against a baseline."

@@ -52,16 +52,7 @@ __all__ = [
 
 
 def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Iterator[tuple[str, InchFigure]]:
-    """Draw every figure that the tables of a classification have the numbers for.
-
-    Args:
-        scores: columns as in `headlens.util.files.SCORES`.
-        tags: columns as in `headlens.util.files.TAGS`.
-        model: its name or path, for the titles; its folders are left out.
-
-    Yields:
-        The name of each figure (``tags``, ``best-syntactic``, ``offsets``, ``entropy``, ...), and the figure.
-    """
+    """Draw every figure that the tables of a classification have the numbers for."""
     model = Path(model).name
     yield "tags", tag_map_figure(scores, tags, model)
     for tag in dict.fromkeys(scores["tag"]):
@@ -85,16 +76,7 @@ NAMED = 4  # tags that the title names
 
 
 def tag_map_figure(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> InchFigure:
-    """Draw layers and heads coloured by tag; a head with several tags shows all, the strongest first.
-
-    Args:
-        scores: columns as in `headlens.util.files.SCORES`; it says which tags were looked for.
-        tags: columns as in `headlens.util.files.TAGS`, also as read from a file.
-        model: its name, for the title.
-
-    Returns:
-        The figure, a panel per stack.
-    """
+    """Draw layers and heads coloured by tag; a head with several tags shows all, the strongest first."""
     cells = {head: [Tile(tag) for tag in mine] for head, mine in tags_by_head(tags).items()}
     carried = [tile.tag for tiles in cells.values() for tile in tiles]
     counts = {tag: carried.count(tag) for tag in dict.fromkeys([*scores["tag"], *carried])}
@@ -240,15 +222,7 @@ class HeadMap:
 
 
 def split(count: int, box: Box) -> list[Box]:
-    """Split a cell into parts of like height, in rows from the upper left.
-
-    Args:
-        count: how many parts.
-        box: left, top, width and height of the cell, in inches.
-
-    Returns:
-        Left, top, width and height of each part.
-    """
+    """Split a cell into parts of like height, in rows from the upper left."""
     left, top, width, height = box
     n_rows = math.ceil(count / _per_row(width))
     parts = []
@@ -332,14 +306,7 @@ CAPTION = (
 
 
 def changes_figure(comparison: Comparison) -> InchFigure:
-    """Draw which head kept, gained or lost which tag.
-
-    Args:
-        comparison: of two runs.
-
-    Returns:
-        The figure, a panel per stack.
-    """
+    """Draw which head kept, gained or lost which tag."""
     by_tag = comparison.by_tag.dropna(subset=["both"]).astype(dict.fromkeys(BY_TAG[1:-1], int))
     shared = [tag for tag in by_tag["tag"] if tag != ALL]
     heads = comparison.heads

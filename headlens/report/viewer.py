@@ -42,12 +42,6 @@ def viewer_page(data: Mapping[str, Any]) -> str:
     """Write the page of one or several inputs.
 
     Only the page's own script runs: a content security policy names its hash, and forbids the network.
-
-    Args:
-        data: from `headlens.report.viewer.viewer_data`.
-
-    Returns:
-        HTML.
     """
     own = script("viewer-page.js")
     texts = [text["title"] for text in data["texts"]]
@@ -134,20 +128,6 @@ def viewer_data(
     """Put together what the viewer shows; plain data, ready for JSON.
 
     Weights come in a byte each, see `headlens.report.viewer`; the viewer says how far each number can be off.
-
-    Args:
-        texts: titles and maps of one or several inputs of the same model.
-        marks: tags and importance of heads.
-        start: what the viewer shows first, by the names of its settings.
-        most_bytes: of coded weights; heads that do not fit are left out from the last layer on, but never
-            the first one, and the page says so.
-
-    Returns:
-        The data; texts of more than `MOST_TOKENS` tokens are cut, and the page says so.
-
-    Raises:
-        InputError: there is no such setting, or it does not take that value.
-        SelectorError: a head to start with is not in the model.
     """
     marks = marks or Marks()
     sites = texts[0][1].sites
@@ -161,7 +141,7 @@ def viewer_data(
         "tags": {tag: _style(tag) for tag in in_order(carried)},
         "importance": marks.method if marks.importance is not None else "",
         "palette": _coded_palette(),
-        "start": checked_start(start or {}, sites),
+        "start": _checked_start(start or {}, sites),
         "notes": [],
         "texts": [_text(title, maps, most_bytes // len(texts)) for title, maps in texts],
     }
@@ -203,7 +183,7 @@ def _text(title: str, maps: AttentionMaps, most_bytes: int) -> dict[str, Any]:
             continue
         pattern = maps.pattern(head).numpy()
         weights = pattern[:MOST_TOKENS, :MOST_TOKENS]
-        text = _base64(coded(weights, steps))
+        text = _base64(_coded(weights, steps))
         if room.take(head, text):
             kept[maps.name(head)] = text
             if (mean := _entropy(pattern)) is not None:
@@ -307,21 +287,8 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
 """What each setting takes; beside them ``heads``, ``pin`` and ``text``."""
 
 
-def checked_start(start: Mapping[str, Any], sites: Sequence[Site]) -> dict[str, Any]:
-    """Check what a page shall show first.
-
-    Args:
-        start: settings by name: those of `SETTINGS`, ``heads`` as a selector or a list of selectors, ``pin``
-            such as ``q3`` (a query) or ``k3`` (a key), ``text`` as a number from 0.
-        sites: of the model.
-
-    Returns:
-        The settings as the page reads them, heads by name.
-
-    Raises:
-        InputError: there is no such setting, or it does not take that value.
-        SelectorError: a head is not in the model.
-    """
+def _checked_start(start: Mapping[str, Any], sites: Sequence[Site]) -> dict[str, Any]:
+    """Check what a page shall show first."""
     return {name: _checked(name, value, sites) for name, value in start.items()}
 
 
@@ -363,14 +330,7 @@ ROOTS = ((40, 128), (80, 64), (300, 24), (1 << 62, 20))
 
 
 def levels(n_tokens: int) -> NDArray[np.float64]:
-    """Choose the levels for a text.
-
-    Args:
-        n_tokens: of the longer axis.
-
-    Returns:
-        At most 256 weights from 0 to 1, rising.
-    """
+    """Choose the levels for a text."""
     roots = next(steps for longest, steps in ROOTS if n_tokens <= longest)
     found = [0.0]
     while (following := ((len(found)) / roots) ** 2) - found[-1] < 1 / LINEAR:
@@ -379,7 +339,7 @@ def levels(n_tokens: int) -> NDArray[np.float64]:
     return np.concatenate([found[:-1], np.linspace(found[-1], 1, count + 1)])
 
 
-def coded(weights: NDArray[np.float32], steps: NDArray[np.float64]) -> bytes:
+def _coded(weights: NDArray[np.float32], steps: NDArray[np.float64]) -> bytes:
     """Write a pattern as the browser reads it.
 
     Key by key, since what successive queries give to one key is more alike than what one query gives to
@@ -398,15 +358,7 @@ def coded(weights: NDArray[np.float32], steps: NDArray[np.float64]) -> bytes:
 
 
 def quantise(weights: NDArray[np.float32], steps: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Find the nearest level of each weight.
-
-    Args:
-        weights: 0..1, of any shape.
-        steps: from `levels`.
-
-    Returns:
-        Places in `steps`, of the same shape.
-    """
+    """Find the nearest level of each weight."""
     middles = ((steps[1:] + steps[:-1]) / 2).astype(np.float32)
     return np.searchsorted(middles, weights).astype(np.uint8)
 
@@ -422,12 +374,6 @@ def script(entry: str) -> str:
     """Join a script with all modules that it imports, each once and before those that need it.
 
     Modules share one scope in the page, so no two may give the same name to something at their top level.
-
-    Args:
-        entry: file name of the module that the page runs, in ``headlens/report/assets``.
-
-    Returns:
-        The text of a ``<script type="module">``.
     """
     found: dict[str, str] = {}
     _collect(entry, found)
@@ -435,14 +381,7 @@ def script(entry: str) -> str:
 
 
 def style(*names: str) -> str:
-    """Join style sheets.
-
-    Args:
-        names: file names in ``headlens/report/assets``.
-
-    Returns:
-        The text of a ``<style>``.
-    """
+    """Join style sheets."""
     return "\n".join(map(_read, names))
 
 
@@ -540,14 +479,6 @@ def of_corpus(lens: Lens, corpus: Corpus) -> list[Example]:
 
     The sentences are those of the first thousand that show most kinds of relations not shown yet, the
     earlier where several do.
-
-    Args:
-        lens: the model.
-        corpus: the corpus.
-
-    Returns:
-        Titles and maps. Of an encoder-decoder model the encoder alone, since a corpus says not what is
-        written.
     """
     corpus = _beginning(corpus)
     items = sentence_inputs(corpus, lens.tokenizer, LONGEST).items
@@ -573,15 +504,7 @@ def of_corpus(lens: Lens, corpus: Corpus) -> list[Example]:
 
 
 def of_benchmark(lens: Lens, benchmark: Benchmark) -> list[Example]:
-    """Look at a few inputs of a benchmark, the first that are short enough.
-
-    Args:
-        lens: the model.
-        benchmark: the benchmark.
-
-    Returns:
-        Titles and maps; none for a kind that has no single inputs to show.
-    """
+    """Look at a few inputs of a benchmark, the first that are short enough."""
     if not isinstance(benchmark, Showable):
         return []
     rows = [list(row) for row in benchmark.to_show if len(row) <= LONGEST][:COUNT]
@@ -595,29 +518,13 @@ def of_benchmark(lens: Lens, benchmark: Benchmark) -> list[Example]:
 
 
 def save_examples(out: Path, examples: Sequence[Example], marks: Marks) -> None:
-    """Write what a report shows of single inputs into a run directory.
-
-    Args:
-        out: the directory.
-        examples: titles and maps; nothing is written where there are none.
-        marks: tags and importance of the heads.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
+    """Write what a report shows of single inputs into a run directory."""
     if examples:
         write_text(as_json(viewer_data(examples, marks, most_bytes=MOST_EXAMPLE_BYTES)), out / FILE)
 
 
 def forget(out: Path) -> None:
-    """Remove what an earlier run in a directory showed: a report of the new one must not show it.
-
-    Args:
-        out: the directory.
-
-    Raises:
-        RunError: it cannot be removed.
-    """
+    """Remove what an earlier run in a directory showed: a report of the new one must not show it."""
     remove([out / FILE])
 
 

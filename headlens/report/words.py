@@ -53,41 +53,19 @@ def with_losses(rows: pd.DataFrame, larger_is_better: bool) -> pd.DataFrame:
 
 
 def judged(rows: pd.DataFrame) -> pd.DataFrame:
-    """Take the rows of which it can be told whether something changes: with a change and a q-value.
-
-    Args:
-        rows: of one metric.
-
-    Returns:
-        The others aside: the metric was not defined there, or could not be tested.
-    """
+    """Take the rows of which it can be told whether something changes: with a change and a q-value."""
     known: pd.DataFrame = rows[np.isfinite(rows["delta"].astype(float)) & rows["q_value"].notna()]
     return known
 
 
 def effects(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Take the rows whose change is claimed to be an effect (q < 0.05).
-
-    Args:
-        rows: from `with_losses`.
-
-    Returns:
-        Those that are worse, and those that are better.
-    """
+    """Take the rows whose change is claimed to be an effect (q < 0.05)."""
     claimed = rows[rows["q_value"] < SIGNIFICANT]
     return claimed[claimed["loss"] > 0], claimed[claimed["loss"] < 0]
 
 
 def last_without_loss(rows: pd.DataFrame, share: float) -> pd.DataFrame:
-    """Find the last step of a *cumulative* sweep before the first significant loss.
-
-    Args:
-        rows: of the primary metric, random sets aside.
-        share: of heads that can go, from `headlens.ablation.result.headline`.
-
-    Returns:
-        One row, or none where already the first step loses.
-    """
+    """Find the last step of a *cumulative* sweep before the first significant loss."""
     kept: pd.DataFrame = rows[rows["n_removed"] <= round(share * rows["n_removed"].max())]
     return kept.tail(1)
 
@@ -96,12 +74,6 @@ def beyond_random(controls: pd.DataFrame) -> pd.DataFrame:
     """Take the sets of heads that are worse than random ones (p of at most 0.05, of each alone).
 
     It misleads where fewer than `ENOUGH_DRAWS` random sets were drawn: no set can then be among them.
-
-    Args:
-        controls: columns as in `headlens.util.files.CONTROLS`, of one metric.
-
-    Returns:
-        Their rows.
     """
     found: pd.DataFrame = controls[controls["at_least_as_bad"].astype(float) <= SIGNIFICANT]
     return found
@@ -113,14 +85,6 @@ def one_head_kept(best: pd.DataFrame, larger_is_better: bool) -> Mapping[str, pd
     A loss or a gain is claimed where q < 0.05. That nothing significant is lost goes by the p-value as it is
     (p of at least 0.05, or no loss at all): a correction for many layers would make it easier to claim. It
     does not show that one head is enough.
-
-    Args:
-        best: columns as in `headlens.ablation.result.BEST`.
-        larger_is_better: of the metric.
-
-    Returns:
-        "worse" and "better": the rows whose change is claimed; "unsure": those of a loss by p alone;
-        "no loss": those that lose nothing significant, "better" among them; "undefined": the others.
     """
     rows = with_losses(best, larger_is_better)
     known = judged(rows)
@@ -139,14 +103,7 @@ def one_head_kept(best: pd.DataFrame, larger_is_better: bool) -> Mapping[str, pd
 
 
 def too_few_draws(controls: pd.DataFrame) -> str:
-    """Say where no set can be shown to be worse than random ones.
-
-    Args:
-        controls: columns as in `headlens.util.files.CONTROLS`, of one metric.
-
-    Returns:
-        Words; none where every set that was judged has `ENOUGH_DRAWS` random ones.
-    """
+    """Say where no set can be shown to be worse than random ones."""
     draws = controls.loc[controls["at_least_as_bad"].notna(), "draws"].astype(int)
     if draws.empty or draws.min() >= ENOUGH_DRAWS:
         return ""
@@ -155,15 +112,7 @@ def too_few_draws(controls: pd.DataFrame) -> str:
 
 
 def one_head(best: pd.DataFrame, larger_is_better: bool) -> str:
-    """Say in how many layers keeping one head loses something, and in how many nothing significant.
-
-    Args:
-        best: columns as in `headlens.ablation.result.BEST`.
-        larger_is_better: of the metric.
-
-    Returns:
-        A sentence without its full stop.
-    """
+    """Say in how many layers keeping one head loses something, and in how many nothing significant."""
     found = {name: len(rows) for name, rows in one_head_kept(best, larger_is_better).items()}
     said = (
         f"With one head kept, {found['worse'] or 'none'} of {counted(len(best), 'layer')} "
@@ -180,20 +129,10 @@ def one_head(best: pd.DataFrame, larger_is_better: bool) -> str:
 
 
 def can_go(rows: pd.DataFrame, share: float, of_model: int | None, metric: str = "") -> str:
-    """Say how many heads can go without a significant loss.
-
-    Args:
-        rows: of the primary metric of a *cumulative* sweep, random sets aside.
-        share: of the heads in question, from `headlens.ablation.result.headline`.
-        of_model: heads of the whole model; None where a run does not say.
-        metric: what is not lost; not named by default.
-
-    Returns:
-        A sentence without its full stop.
-    """
+    """Say how many heads can go without a significant loss."""
     in_question, of = int(rows["n_removed"].max()), f" of {metric}" * bool(metric)
     if share > 0:
-        heads = going(round(share * in_question), in_question, of_model)
+        heads = _going(round(share * in_question), in_question, of_model)
         return f"{heads} can go without a significant loss{of}"
     first = rows.sort_values("n_removed", kind="stable").iloc[0]
     if pd.isna(first["delta"]):
@@ -207,18 +146,8 @@ def can_go(rows: pd.DataFrame, share: float, of_model: int | None, metric: str =
     )
 
 
-def going(count: int, in_question: int, of_model: int | None) -> str:
-    """Say how many heads can go, and of which.
-
-    Args:
-        count: heads that can go.
-        in_question: heads that might have gone.
-        of_model: heads of the whole model; None where a run does not say.
-
-    Returns:
-        Words such as ``50% of the heads (4 of 8)``, or, where only some of the model's heads were in
-        question, ``8 of the 12 heads in question (11% of the model's 72)``.
-    """
+def _going(count: int, in_question: int, of_model: int | None) -> str:
+    """Say how many heads can go, and of which."""
     if of_model is None or of_model == in_question:
         return f"{per_cent(count / in_question)}% of the heads ({count:,} of {in_question:,})"
     share = per_cent(count / of_model)
@@ -226,17 +155,7 @@ def going(count: int, in_question: int, of_model: int | None) -> str:
 
 
 def among(judged: int, total: int, what: str, how: str = "") -> str:
-    """Say how many were judged, and how many could not be.
-
-    Args:
-        judged: of which something can be told.
-        total: all of them.
-        what: one of them, such as "head".
-        how: what was done to them, such as " removed alone".
-
-    Returns:
-        ``72 heads``, or ``71 heads that could be judged (1 could not)``.
-    """
+    """Say how many were judged, and how many could not be."""
     if judged == total:
         return counted(total, what) + how
     return f"{counted(judged, what)}{how} that could be judged ({total - judged:,} could not)"
@@ -327,12 +246,6 @@ def tag_definition(tag: str) -> str:
     """Say what a tag means: its scorer's meaning, or the first line of that one's docstring.
 
     Margins in it are those that headlens has by default; run.json has those in force.
-
-    Args:
-        tag: any tag.
-
-    Returns:
-        A text; nothing where there is no scorer, or it says nothing of itself.
     """
     scorer = SCORERS.get(tag)
     return scorer.meaning or (scorer.__doc__ or "").strip().partition("\n")[0] if scorer else ""
@@ -394,15 +307,7 @@ class Screen:
 
 
 def number(value: Any, kind: str) -> str:
-    """Write a number.
-
-    Args:
-        value: the number.
-        kind: as in `headlens.report.page.section.Column`.
-
-    Returns:
-        Rounded as suits its kind; whole numbers as they are.
-    """
+    """Write a number."""
     if kind == "number" and float(value).is_integer() and abs(float(value)) < 1e9:
         return f"{int(value):,}"
     return _WRITTEN[kind].format(float(value))
@@ -414,16 +319,7 @@ def percent(share: float) -> str:
 
 
 def level(share: float, low: float, high: float) -> tuple[str, str]:
-    """Write a share and its own interval as per cent, with one decimal where whole ones hide the interval.
-
-    Args:
-        share: 0..1.
-        low: lower end of its 95 % interval.
-        high: its upper end.
-
-    Returns:
-        The share, such as ``90.3 %``, and the interval, such as ``90.1 to 90.5 %``.
-    """
+    """Write a share and its own interval as per cent, with one decimal where whole ones hide the interval."""
     decimals = apart([100 * one for one in (low, share, high)], 0, 1)
     said = [per_cent(one, decimals) for one in (share, low, high)]
     return f"{said[0]} %", f"{said[1]} to {said[2]} %"

@@ -117,7 +117,7 @@ class _Pass:
         self.parts[site] = Parts(sums.arrays(), has_bias, sums.at_position())
 
     def _writer(self, site: Site, heads: Tensor) -> tuple[Tensor, Tensor | None]:
-        module = self.lens.model.get_submodule(path_of(self.lens, site))
+        module = self.lens.model.get_submodule(_path_of(self.lens, site))
         return matrix_and_bias(module, site.n_heads * site.head_width, heads)
 
     def _stream(self, site: Site) -> Tensor | None:
@@ -146,7 +146,7 @@ class _Pass:
             worst = float((error / sums.lengths).max())
             raise ModelError(
                 f"What the heads of {self.lens.anatomy.architecture} write does not add up to what "
-                f"{path_of(self.lens, site)} puts out (they differ by {worst:.2g} of their lengths): "
+                f"{_path_of(self.lens, site)} puts out (they differ by {worst:.2g} of their lengths): "
                 "something stands between the heads and W_O, such as a norm (BitNet) or a gate (Qwen3-Next).",
                 "headlens view and headlens ablate work without it.",
             )
@@ -155,21 +155,7 @@ class _Pass:
 def measure_writing(
     lens: Lens, inputs: Mapping[str, Any], joints: Mapping[Site, Joint], position: int | None
 ) -> tuple[dict[Site, Parts], Any]:
-    """Run one input and measure what every head writes for every token.
-
-    Args:
-        lens: the model.
-        inputs: of the model, without padding, [1, token].
-        joints: from `joints_of`.
-        position: where what is written shall be kept as vectors, at sites that reach the logits; nowhere
-            where it is None.
-
-    Returns:
-        The parts of every site, and what the model put out.
-
-    Raises:
-        ModelError: the heads do not add up to what W_O puts out, or are no numbers.
-    """
+    """Run one input and measure what every head writes for every token."""
     work = _Pass(lens, joints, position)
     work.streams = {joint.stream: None for joint in joints.values()}
     paths = {joint.stream.path for joint in joints.values()}
@@ -182,7 +168,7 @@ def measure_writing(
     return work.parts, answer
 
 
-def path_of(lens: Lens, site: Site) -> str:
+def _path_of(lens: Lens, site: Site) -> str:
     """The path of a site's W_O."""
     return lens.anatomy.parts[site.index].projections.output
 
@@ -199,7 +185,7 @@ ELSEWHERE = 1e-6  # a larger gradient at other positions, relative to that at th
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Slopes:
+class _Slopes:
     """How a logit changes with what is written at its position.
 
     Args:
@@ -213,7 +199,7 @@ class Slopes:
     lacking: tuple[Site, ...]
 
 
-def slopes_of(lens: Lens, inputs: Mapping[str, Any], position: int, token: int) -> Slopes:
+def slopes_of(lens: Lens, inputs: Mapping[str, Any], position: int, token: int) -> _Slopes:
     """Differentiate one logit by what is written to the residual stream, all other branches held fixed.
 
     Every norm on the way is the linear map that it is at the observed scale (its centring and weight stay,
@@ -223,15 +209,6 @@ def slopes_of(lens: Lens, inputs: Mapping[str, Any], position: int, token: int) 
     norms stand on the stream (BERT) or the head has such a layer they are first-order parts of it.
 
     It misleads where later layers read what a head writes and undo or pass it on: that is no direct effect.
-
-    Args:
-        lens: the model, with a language head.
-        inputs: of the model, without padding, [1, token].
-        position: of the logit.
-        token: its id.
-
-    Returns:
-        The slopes. A gradient that is not confined to the position is refused: then the stream mixes tokens.
     """
     leaves: dict[Site, Tensor] = {}
     writers = writers_of(lens)
@@ -258,7 +235,7 @@ def slopes_of(lens: Lens, inputs: Mapping[str, Any], position: int, token: int) 
         mine = None if gradient is None else _confined(gradient.reshape(-1, leaf.shape[-1]), position)
         if mine is not None:
             found[site] = mine
-    return Slopes(found, float(logit.detach()), tuple(site for site in reaching if site not in found))
+    return _Slopes(found, float(logit.detach()), tuple(site for site in reaching if site not in found))
 
 
 def _confined(gradient: Tensor, position: int) -> Tensor | None:
@@ -374,20 +351,7 @@ class PredictedToken:
 def position_of(
     lens: Lens, inputs: Mapping[str, Tensor], position: int | None
 ) -> tuple[int | None, str | None]:
-    """Choose where a logit is looked at.
-
-    Args:
-        lens: the model and its tokenizer.
-        inputs: of the model, [1, token].
-        position: as the user chose it, from 0; None for the default: the last token of a model that writes
-            from left to right, the first mask token for one that fills masks in.
-
-    Returns:
-        The position, None where there is none to look at, and then why.
-
-    Raises:
-        InputError: there is no such position.
-    """
+    """Choose where a logit is looked at."""
     ids = inputs.get("decoder_input_ids", inputs["input_ids"])
     count = ids.shape[1]
     if position is not None and not 0 <= position < count:
@@ -414,18 +378,7 @@ def position_of(
 
 
 def token_id(lens: Lens, text: str) -> int:
-    """Find the one token that a text is.
-
-    Args:
-        lens: the model and its tokenizer.
-        text: such as " Paris"; with the blank before it where the tokenizer keeps blanks.
-
-    Returns:
-        Its id.
-
-    Raises:
-        InputError: it is several tokens, or none.
-    """
+    """Find the one token that a text is."""
     ids = lens.tokenizer(text, add_special_tokens=False)["input_ids"]
     if len(ids) == 1 and ids[0] != lens.tokenizer.unk_token_id:
         return int(ids[0])
@@ -444,21 +397,7 @@ def token_id(lens: Lens, text: str) -> int:
 
 
 def predicted(lens: Lens, answer: Any, position: int, token: int | None) -> PredictedToken:
-    """Read a logit off what a model put out.
-
-    Args:
-        lens: the model and its tokenizer.
-        answer: what the model put out for one input.
-        position: where.
-        token: its id; the one that the model ranks first by default.
-
-    Returns:
-        The token and its logit.
-
-    Raises:
-        InputError: the model has no logit for the token.
-        NotNumbersError: the largest logit there is no number.
-    """
+    """Read a logit off what a model put out."""
     logits = answer.logits[0, position].float()  # [vocabulary]
     if not bool(torch.isfinite(logits.amax())):
         raise holds_none(f"The logits of position {position}")

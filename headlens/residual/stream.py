@@ -68,18 +68,7 @@ class _Log:
 
 
 def joints_of(lens: Lens) -> dict[Site, Joint]:
-    """Find where each site's branch joins the residual stream.
-
-    Args:
-        lens: the model, with real weights.
-
-    Returns:
-        The joint of every site for which there is one; a site whose branch is gated or mixed before it is
-        added has none.
-
-    Raises:
-        ModelError: a site has no W_O that is known, or the model does not run on a few tokens.
-    """
+    """Find where each site's branch joins the residual stream."""
     writers = writers_of(lens)
     log, sketch = _Log(), _Sketch()
     awaited: list[Site] = []
@@ -145,20 +134,20 @@ def _joint(model: PreTrainedModel, log: _Log, number: int, eps: float) -> Joint 
     known, sums = _stack(log, before), _stack(log, later)
     try:
         for norm, marks in (("", branch.marks), *_behind_norms(model, log, mine, later)):
-            found = best_fit(sums, sums - marks, known, eps)
+            found = _best_fit(sums, sums - marks, known, eps)
             if found is not None:
-                if best_fit(sums, sums - marks - known[found], known, eps) is not None:
+                if _best_fit(sums, sums - marks - known[found], known, eps) is not None:
                     return None  # it is itself a branch, which is added to a stream along with this one
                 return Joint(log.seen[before[found]].place, norm)
             for other in (*later, *before):  # one more branch is added as well
                 beside = log.seen[other].marks
-                found = best_fit(sums, sums - marks - beside, known, eps)
+                found = _best_fit(sums, sums - marks - beside, known, eps)
                 # of a stream and a branch that is made of it the stream is there first
                 if found is not None and _first(known, known[found]) < _first(_stack(log, alike), beside):
                     return Joint(log.seen[before[found]].place, norm, parallel=True)
-    except UnclearError:
+    except _UnclearError:
         return None
-    scaled = scaled_fit(sums, known, branch.marks, eps)
+    scaled = _scaled_fit(sums, known, branch.marks, eps)
     return None if scaled is None else Joint(log.seen[before[scaled[0]]].place, factor=scaled[1])
 
 
@@ -198,17 +187,7 @@ CHUNK = 512  # rows of a matrix at once, where it has to be found by running the
 
 
 def writers_of(lens: Lens) -> dict[str, tuple[Site, ...]]:
-    """List the modules of W_O with the sites that they serve, in the order in which they run.
-
-    Args:
-        lens: the model.
-
-    Returns:
-        Sites by the path of their W_O; ALBERT has one for all layers.
-
-    Raises:
-        ModelError: a site has no W_O that is known, or one that reads the query before the batch.
-    """
+    """List the modules of W_O with the sites that they serve, in the order in which they run."""
     found: dict[str, tuple[Site, ...]] = {}
     for part in lens.anatomy.parts:
         path = part.projections.output
@@ -230,16 +209,7 @@ def writers_of(lens: Lens) -> dict[str, tuple[Site, ...]]:
 
 @contextmanager
 def at_outputs(model: nn.Module, writers: Mapping[str, tuple[Site, ...]], change: Change) -> Iterator[None]:
-    """Pass what every W_O puts out through a function while the block lasts, for one pass.
-
-    Args:
-        model: the model; afterwards it is as it was.
-        writers: from `writers_of`.
-        change: receives the site and W_O's output [.., model width]; returns another in its place, or None.
-
-    Yields:
-        Nothing.
-    """
+    """Pass what every W_O puts out through a function while the block lasts, for one pass."""
     turns: Counter[str] = Counter()
 
     def hook(path: str) -> Any:
@@ -257,16 +227,7 @@ def at_outputs(model: nn.Module, writers: Mapping[str, tuple[Site, ...]], change
 
 @torch.no_grad()
 def matrix_and_bias(module: nn.Module, n_inputs: int, like: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Get W_O and its bias, also of a layer that is quantised or adapted.
-
-    Args:
-        module: W_O.
-        n_inputs: heads x width of a head.
-        like: a tensor of the kind and on the device that it takes.
-
-    Returns:
-        The matrix [heads x width, model width], and the bias [model width], None where it has none.
-    """
+    """Get W_O and its bias, also of a layer that is quantised or adapted."""
     matrix = output_matrix(module)
     if matrix is not None:
         return matrix, weight_of(module, "bias")
@@ -301,16 +262,7 @@ class StreamPlace:
 def noting(
     model: nn.Module, note: Callable[[StreamPlace, Tensor], None], paths: Collection[str] | None = None
 ) -> Iterator[None]:
-    """Show all tensors that go into and come out of modules, in order, while the block lasts.
-
-    Args:
-        model: the model; afterwards it is as it was.
-        note: called with each place and tensor; the tensor may be changed in place later on.
-        paths: of the modules; all but the model itself by default.
-
-    Yields:
-        Nothing.
-    """
+    """Show all tensors that go into and come out of modules, in order, while the block lasts."""
     turns: Counter[str] = Counter()
 
     def before(path: str) -> Any:
@@ -355,11 +307,11 @@ EXPLAINED = 0.1  # of the size of a stream: what a sum without its branch may di
 DISTINCT = 3.0  # how many times worse another stream must fit than the one that is taken
 
 
-class UnclearError(Exception):
+class _UnclearError(Exception):
     """Several streams fit as well, and they are not the same."""
 
 
-def best_fit(sums: Tensor, wanted: Tensor, known: Tensor, eps: float) -> int | None:
+def _best_fit(sums: Tensor, wanted: Tensor, known: Tensor, eps: float) -> int | None:
     """Find the stream that a sum without its branch is.
 
     Args:
@@ -387,10 +339,10 @@ def best_fit(sums: Tensor, wanted: Tensor, known: Tensor, eps: float) -> int | N
 
 
 def _check_same(streams: Tensor, one: Tensor, eps: float) -> None:
-    """Raise `UnclearError` where streams [stream, token, projection] are not the one [token, projection]."""
+    """Raise `_UnclearError` where streams [stream, token, projection] are not the one [token, projection]."""
     apart = (streams - one).abs().amax(-1) / _size(one)  # [stream, token]
     if bool((apart > max(NEAR / 10, 2 * eps)).any()):
-        raise UnclearError
+        raise _UnclearError
 
 
 def _size(marks: Tensor) -> Tensor:
@@ -398,7 +350,7 @@ def _size(marks: Tensor) -> Tensor:
     return marks.square().mean(-1).sqrt()
 
 
-def scaled_fit(later: Tensor, before: Tensor, branch: Tensor, eps: float) -> tuple[int, float] | None:
+def _scaled_fit(later: Tensor, before: Tensor, branch: Tensor, eps: float) -> tuple[int, float] | None:
     """Find the stream that a sum is but for a multiple of its branch.
 
     Args:

@@ -82,7 +82,7 @@ def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Mark
         RunError: a directory holds neither table, one cannot be read, or is about another model.
     """
     heads = model.anatomy.heads if isinstance(model, Lens) else model
-    same = SameModel(model) if isinstance(model, Lens) else None
+    same = _SameModel(model) if isinstance(model, Lens) else None
     tags, importance, method = None, None, ""
     for run in map(Path, runs):
         found = {name: run / name for name in ("tags.csv", "importance.csv") if is_there(run / name)}
@@ -97,7 +97,7 @@ def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Mark
             _check(run, tags, heads, whole=True)
         if "importance.csv" in found:
             columns = [*HEAD, "method", "importance"]
-            table = read_table(found["importance.csv"], columns, ("stack", "method"))
+            table = _read_table(found["importance.csv"], columns, ("stack", "method"))
             method = str(table["method"].iloc[0]) if len(table) else ""
             rows = table[table["method"] == method]
             values = [rows[name] for name in (*HEAD, "importance")]
@@ -119,14 +119,14 @@ def read_tags(run: Path) -> dict[Head, tuple[str, ...]]:
             f"Expected the --out of a headlens classify; {run} has no tags.csv.",
             f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
         )
-    return tags_by_head(read_table(run / "tags.csv", [*HEAD, "tags"], ("stack", "tags")))
+    return tags_by_head(_read_table(run / "tags.csv", [*HEAD, "tags"], ("stack", "tags")))
 
 
 def tags_of(lens: Lens, run: Path) -> dict[Head, tuple[str, ...]]:
     """Read the tags of each head, as `read_tags`, of a run that must be about the model at hand."""
     tags = read_tags(run)
     _check(run, tags, lens.anatomy.heads, whole=True)
-    SameModel(lens).check(run)
+    _SameModel(lens).check(run)
     return tags
 
 
@@ -176,7 +176,7 @@ def _check(run: Path, found: Mapping[Head, Any], heads: Sequence[Head], whole: b
 # ---- Whether a finished run is about the model at hand: shapes alone do not tell, since models share them
 
 
-class SameModel:
+class _SameModel:
     """Holds runs against one model; its weight files are hashed once, and only if a run has hashes.
 
     Args:
@@ -192,12 +192,6 @@ class SameModel:
 
         Where both have hashes of weight files, these decide; else the names and revisions do. It misleads
         where a checkpoint without such files was changed in its place: its name is still the same.
-
-        Args:
-            run: directory of a run.
-
-        Raises:
-            RunError: the run is about another model, or its run.json cannot be read.
         """
         file = run / "run.json"
         told = read_json(file) if is_there(file) else {}
@@ -366,20 +360,8 @@ def _loaded(file: Path, load: Callable[[Path], Any]) -> Any:
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
 
 
-def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.DataFrame:
-    """Read a table of a run.
-
-    Args:
-        file: where it is.
-        columns: that it must have.
-        text: those of them that hold text; the others hold numbers.
-
-    Returns:
-        The table, these columns alone; empty texts are empty, empty numbers NaN.
-
-    Raises:
-        RunError: it is not there, broken, or lacks a column.
-    """
+def _read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.DataFrame:
+    """Read a table of a run."""
     if not is_there(file):
         raise RunError(f"Expected {file.name} in {file.parent}; it is not there.", AGAIN)
     try:
@@ -439,23 +421,11 @@ class TableForm:
 
 
 def read_form(place: Path, form: TableForm) -> pd.DataFrame:
-    """Read one table of a result.
-
-    Args:
-        place: the run directory.
-        form: of the table.
-
-    Returns:
-        The table; one without rows where it is optional and not there.
-
-    Raises:
-        RunError: it is not there, broken, lacks a column, or says neither True nor False, or no whole number,
-            where it should.
-    """
+    """Read one table of a result."""
     file = place / form.file
     if form.optional and not is_there(file):
         return form.kind(columns=list(form.columns))
-    table = read_table(file, form.columns, (*form.text, *form.flags, *form.gaps))
+    table = _read_table(file, form.columns, (*form.text, *form.flags, *form.gaps))
     for name in form.flags:
         if not table[name].isin(("True", "False", "")).all():
             raise RunError(f"{file} has rows whose {name} is neither True nor False.", AGAIN)

@@ -250,7 +250,7 @@ def _command_of(path: Path) -> str | None:
         return None
 
 
-def command_line() -> str:
+def _command_line() -> str:
     """Write the command that is running as it would be typed."""
     context = click.get_current_context(silent=True)
     typed = context.meta.get("headlens.typed") if context is not None else None
@@ -276,7 +276,7 @@ def record(
     return {
         "headlens": __version__,
         "command": command,
-        "arguments": command_line(),
+        "arguments": _command_line(),
         "model": {
             "name": source.name if source else type(lens.model).__name__,
             "revision": source.options.get("revision") if source else None,
@@ -319,7 +319,7 @@ def record_without_model(command: str, facts: Mapping[str, Any]) -> dict[str, An
     return {
         "headlens": __version__,
         "command": command,
-        "arguments": command_line(),
+        "arguments": _command_line(),
         **plain(facts),
         "versions": _versions(),
     }

@@ -272,16 +272,7 @@ def _count_visible(view: TokenView) -> Tensor:
 
 
 def unique_max(weights: Tensor, dim: int = -1) -> Tensor:
-    """Find the largest weight along an axis: a weight that equals it is the one that is chosen.
-
-    Args:
-        weights: of any shape, not negative where they may be chosen.
-        dim: the axis.
-
-    Returns:
-        The largest weights, without that axis; NaN, which nothing equals and so an abstention, where several
-        share the largest weight or none is above 0.
-    """
+    """Find the largest weight along an axis: a weight that equals it is the one that is chosen."""
     largest = weights.amax(dim)
     one = (_equal(weights, largest.unsqueeze(dim)).sum(dim) == 1) & (largest > 0)
     return largest.masked_fill(~one, torch.nan)
@@ -291,13 +282,6 @@ def is_unique_max(weights: Tensor, values: Tensor) -> Tensor:
     """Tell which of some weights of each row is the one that `unique_max` finds.
 
     Rows in which none of them is the largest are not looked through for another that is as large.
-
-    Args:
-        weights: rows, [..., key].
-        values: some of each row's weights, [..., any number].
-
-    Returns:
-        Bool, of the shape of `values`.
     """
     largest = weights.amax(-1, keepdim=True)
     found = (values == largest) & (largest > 0)
@@ -310,16 +294,7 @@ def is_unique_max(weights: Tensor, values: Tensor) -> Tensor:
 
 
 def unique_argmax(weights: Tensor, dim: int = -1) -> Tensor:
-    """Find the place of the largest weight along an axis.
-
-    Args:
-        weights: of any shape, not negative where they may be chosen.
-        dim: the axis, counted from the end.
-
-    Returns:
-        Indices, without that axis; -1, an abstention, where several share the largest weight or none is
-        above 0.
-    """
+    """Find the place of the largest weight along an axis."""
     largest = weights.amax(dim)
     equal = _equal(weights, largest.unsqueeze(dim))
     one = (equal.sum(dim) == 1) & (largest > 0)

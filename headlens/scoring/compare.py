@@ -131,16 +131,7 @@ def _at(run: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def kappa(first: Flags, second: Flags) -> float:
-    """Measure how far two yes-or-no judgements agree beyond chance (Cohen 1960).
-
-    Args:
-        first: one judgement per item.
-        second: another judgement of the same items.
-
-    Returns:
-        1 for full agreement, 0 for that of chance; NaN where both always say the same one thing, since
-        chance alone would agree as well.
-    """
+    """Measure how far two yes-or-no judgements agree beyond chance (Cohen 1960)."""
     if len(first) == 0:
         return float("nan")
     yes, also = float(first.mean()), float(second.mean())

@@ -105,7 +105,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchSums:
+class _BatchSums:
     """What reading a batch came to.
 
     Args:
@@ -120,7 +120,7 @@ class BatchSums:
 
 
 @dataclass(frozen=True, eq=False)
-class ReadBatch:
+class _ReadBatch:
     """The work of reading a batch.
 
     Args:
@@ -131,16 +131,16 @@ class ReadBatch:
     scorers: Sequence[Scorer]
     reading: RunOptions
 
-    def begin(self, lens: Lens) -> Callable[[Batch], BatchSums]:
+    def begin(self, lens: Lens) -> Callable[[Batch], _BatchSums]:
         """See `headlens.engine.local.Work`."""
         scorers = [scorer.bound(lens) for scorer in self.scorers]
         through = self.reading.through(lens)
 
-        def read(batch: Batch) -> BatchSums:
+        def read(batch: Batch) -> _BatchSums:
             units, items = numbered(batch.items)
             reader = Reader(scorers, lens.anatomy.sites, len(units), through)
             reader.read(lens, [replace(batch, items=items)], self.reading.block_size)
-            return BatchSums(units, {"": [tally.sums for tally in reader.tallies]}, len(items))
+            return _BatchSums(units, {"": [tally.sums for tally in reader.tallies]}, len(items))
 
         return read
 
@@ -172,7 +172,7 @@ def run_passes(
             made.items, pad_id(lens), reading.batch_size, reading.pad_left, takes_positions(lens)
         )
         with reading.bar(kind, len(made.items)) as bar:
-            results = reading.engine.run(lens, ReadBatch(mine, replace(reading, engine=Here())), batches)
+            results = reading.engine.run(lens, _ReadBatch(mine, replace(reading, engine=Here())), batches)
             for one in in_order(results, lambda one: bar.update(one.n_inputs)):
                 for scorer, sums in zip(mine, one.sums[""], strict=True):
                     if scorer not in found:
@@ -206,7 +206,7 @@ def make_inputs(context: Context, scorers: Sequence[Scorer], reading: RunOptions
                 "Allow longer inputs with --max-length, or give another corpus.",
             )
         check_ids(lens, (item.encoded.inputs["input_ids"] for item in made.items))
-        check_words(made.items, mine, lens.anatomy.sites, reading.batch_size or 1)
+        _check_words(made.items, mine, lens.anatomy.sites, reading.batch_size or 1)
     return inputs
 
 
@@ -226,20 +226,10 @@ def because(inputs: Inputs) -> str:
 WORD_BYTES = 2**30  # attention from word to word, of all heads of a site, that is held at once
 
 
-def check_words(
+def _check_words(
     items: Sequence[Item], scorers: Sequence[Scorer], sites: Sequence[Site], at_once: int
 ) -> None:
-    """Refuse inputs of so many words that a map of them would not fit, before the model runs.
-
-    Args:
-        items: the inputs.
-        scorers: who is shown them; only those that are shown words need whole maps.
-        sites: where they look.
-        at_once: inputs in a batch.
-
-    Raises:
-        InputError: the longest would take more than `WORD_BYTES`.
-    """
+    """Refuse inputs of so many words that a map of them would not fit, before the model runs."""
     tags = [scorer.tag for scorer in scorers if scorer.level == "words"]
     longest = max(items, key=lambda item: len(item.words))
     each = 4 * min(at_once, len(items)) * max(site.n_heads for site in sites)  # bytes of a pair of words
@@ -353,7 +343,7 @@ class Reader:
             NotNumbersError: some of them are no numbers, though its attention is; it names the input.
         """
         if states is not None and self._batch is not None:
-            check_states(states, self._batch, self._carrier)
+            _check_states(states, self._batch, self._carrier)
         self._carrier.arrive()
 
     def _gather(self, site: Site, block: Block, batch: Batch) -> None:
@@ -381,7 +371,7 @@ class Reader:
         return sums / pieces.clamp(min=1)[:, None, :, None]
 
 
-def check_states(states: Tensor, batch: Batch, carrier: HostTransfer) -> None:
+def _check_states(states: Tensor, batch: Batch, carrier: HostTransfer) -> None:
     """Refuse a model whose last hidden states are not numbers, though its attention may be.
 
     Args:
@@ -478,7 +468,7 @@ class Written:
 
 
 @dataclass(frozen=True, eq=False)
-class ReadPairs:
+class _ReadPairs:
     """The work of reading some pairs.
 
     Args:
@@ -489,12 +479,12 @@ class ReadPairs:
     by_stack: Mapping[str, Sequence[Scorer]]
     reading: RunOptions
 
-    def begin(self, lens: Lens) -> Callable[[Sequence[Pair]], BatchSums]:
+    def begin(self, lens: Lens) -> Callable[[Sequence[Pair]], _BatchSums]:
         """See `headlens.engine.local.Work`."""
         by_stack = {stack: [one.bound(lens) for one in mine] for stack, mine in self.by_stack.items()}
         through = self.reading.through(lens)
 
-        def read(pairs: Sequence[Pair]) -> BatchSums:
+        def read(pairs: Sequence[Pair]) -> _BatchSums:
             units, sources = numbered([source for source, _ in pairs])
             local = [
                 (source, target and replace(target, unit=source.unit))
@@ -506,7 +496,7 @@ class ReadPairs:
             }
             _show(lens, readers, local, self.reading.block_size)
             sums = {stack: [tally.sums for tally in reader.tallies] for stack, reader in readers.items()}
-            return BatchSums(units, sums, len(pairs))
+            return _BatchSums(units, sums, len(pairs))
 
         return read
 
@@ -545,9 +535,9 @@ def run_pairs(
     for kind, made in inputs.items():
         pairs = _pairs(lens, kind, made, written, reading)
         mine = _shown(by_stack, kind, pairs[0][1] is not None, reading)
-        work = ReadPairs(mine, replace(reading, engine=Here()))
+        work = _ReadPairs(mine, replace(reading, engine=Here()))
         with reading.bar(kind, len(pairs)) as bar:
-            results = reading.engine.run(lens, work, pair_batches(pairs, reading.batch_size))
+            results = reading.engine.run(lens, work, _pair_batches(pairs, reading.batch_size))
             for one in in_order(results, lambda one: bar.update(one.n_inputs)):
                 _add(tallies, one, mine, lens, made.n_units)
     every = [
@@ -560,7 +550,7 @@ def run_pairs(
 
 def _add(
     tallies: dict[tuple[str, Scorer], Tally],
-    batch: BatchSums,
+    batch: _BatchSums,
     by_stack: Mapping[str, Sequence[Scorer]],
     lens: Lens,
     n_units: int,
@@ -589,7 +579,7 @@ def _pairs(lens: Lens, kind: str, made: Inputs, given: Written | None, reading: 
             "Allow longer inputs with --max-length, or give other targets.",
         )
     check_ids(lens, (item.encoded.inputs["input_ids"] for item in written.items))
-    check_words(written.items, given.scorers, lens.anatomy.sites, reading.batch_size or 1)
+    _check_words(written.items, given.scorers, lens.anatomy.sites, reading.batch_size or 1)
     shifted = (as_decoder_input(lens.model, by_place[item.place]) for item in paired)
     return [(item, replace(target, unit=item.unit)) for item, target in zip(paired, shifted, strict=True)]
 
@@ -611,7 +601,7 @@ def _sites(lens: Lens, stack: str) -> tuple[Site, ...]:
 
 
 def _show(lens: Lens, readers: Mapping[str, Reader], pairs: Sequence[Pair], block_size: int | None) -> None:
-    source, inputs, views = views_of(lens, pairs)
+    source, inputs, views = _views_of(lens, pairs)
     for stack, reader in readers.items():
         reader.begin(views[stack])
 
@@ -640,7 +630,7 @@ Pair = tuple[Item, Item | None]
 
 
 @dataclass(frozen=True)
-class CrossBatch(Batch):
+class _CrossBatch(Batch):
     """What cross-attention connects: queries are tokens of the target, keys are tokens of the source.
 
     Args:
@@ -670,16 +660,8 @@ class CrossBatch(Batch):
         return self.source
 
 
-def pair_batches(pairs: Sequence[Pair], batch_size: int | None) -> Iterator[list[Pair]]:
-    """Put pairs of like length together.
-
-    Args:
-        pairs: sources and their targets.
-        batch_size: pairs in a batch; by default as many as have 1,024 tokens.
-
-    Yields:
-        Batches, short pairs first.
-    """
+def _pair_batches(pairs: Sequence[Pair], batch_size: int | None) -> Iterator[list[Pair]]:
+    """Put pairs of like length together."""
     group: list[Pair] = []
     for pair in sorted(pairs, key=_length):
         size = batch_size or max(1, TOKENS_AT_ONCE // _length(pair))
@@ -695,16 +677,8 @@ def _length(pair: Pair) -> int:
     return max(len(source.encoded), len(target.encoded) if target else 0)
 
 
-def views_of(lens: Lens, pairs: Sequence[Pair]) -> tuple[Batch, dict[str, Tensor], dict[str, Batch]]:
-    """Make a batch of pairs.
-
-    Args:
-        lens: the model.
-        pairs: sources and their targets; all have one, or none.
-
-    Returns:
-        The sources, the decoder's inputs, and the batch that each stack looks at.
-    """
+def _views_of(lens: Lens, pairs: Sequence[Pair]) -> tuple[Batch, dict[str, Tensor], dict[str, Batch]]:
+    """Make a batch of pairs."""
     items = [source for source, _ in pairs]
     (source,) = make_batches(items, pad_id(lens), len(items), ordered=True)
     written = [target for _, target in pairs if target is not None]
@@ -716,5 +690,5 @@ def views_of(lens: Lens, pairs: Sequence[Pair]) -> tuple[Batch, dict[str, Tensor
         "decoder_input_ids": target.inputs["input_ids"],
         "decoder_attention_mask": target.inputs["attention_mask"],
     }
-    cross = CrossBatch(target.items, target.inputs, source=source)
+    cross = _CrossBatch(target.items, target.inputs, source=source)
     return source, inputs, {"encoder": source, "decoder": target, "cross": cross}

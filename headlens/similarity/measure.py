@@ -59,16 +59,6 @@ def compare_heads(
     """Compare what heads of one stack look at, and what they write.
 
     Memory holds the patterns of one part of one batch, and what the heads write on a sample of tokens.
-
-    Args:
-        lens: the model.
-        heads: the numbers of the heads at each site of one stack, sites in order.
-        items: what the model reads.
-        smoothing: see `Patterns`.
-        reading: how it reads; changes no number.
-
-    Returns:
-        The comparison.
     """
     sample = Sample(items, heads)
     n_heads, place = sum(map(len, heads.values())), _place(lens)
@@ -206,15 +196,7 @@ def cells_of(batch: Batch, sites: Mapping[Site, Sequence[int]]) -> Tensor:
 
 
 def spans(batch: Batch, heads: Mapping[Site, Sequence[int]]) -> Iterator[tuple[int, int]]:
-    """Cut the queries of a batch so that the patterns of all heads over one part stay small.
-
-    Args:
-        batch: the inputs.
-        heads: the numbers of the heads at each site.
-
-    Yields:
-        First query and one past the last of each part; mostly there is one part.
-    """
+    """Cut the queries of a batch so that the patterns of all heads over one part stay small."""
     most = KEPT // (8 * sum(map(len, heads.values())))
     start, held = 0, 0
     sizes = cells_of(batch, heads).flatten(1).sum(1).tolist()  # cells of each query

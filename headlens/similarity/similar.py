@@ -183,7 +183,7 @@ def _inputs(lens: Lens, corpus: Corpus, reading: RunOptions) -> Inputs:
     return made
 
 
-def _facts(compared: Compared, found: Clusters, places: Array) -> dict[str, Any]:
+def _facts(compared: Compared, found: _Clusters, places: Array) -> dict[str, Any]:
     """What `run.json` says of one stack."""
     return {
         "heads": len(compared.heads),
@@ -217,7 +217,7 @@ SIZES_NAMED = 4  # clusters whose sizes are named
 
 
 @dataclass(frozen=True, eq=False)
-class Clusters:
+class _Clusters:
     """Heads put together.
 
     Args:
@@ -245,7 +245,7 @@ def leaves(distances: Array) -> list[int]:
     return [0] if len(distances) == 1 else [int(leaf) for leaf in leaves_list(tree(distances))]
 
 
-def cluster(distances: Array, count: int | None = None) -> Clusters:
+def cluster(distances: Array, count: int | None = None) -> _Clusters:
     """Cut the tree of heads into clusters.
 
     Args:
@@ -259,7 +259,7 @@ def cluster(distances: Array, count: int | None = None) -> Clusters:
     """
     n_heads = len(distances)
     if n_heads == 1:
-        return Clusters(np.zeros(1, dtype=np.int64), np.nan)
+        return _Clusters(np.zeros(1, dtype=np.int64), np.nan)
     merges = tree(distances)
     if count is not None:
         return _scored(distances, _cut(merges, count))
@@ -286,10 +286,10 @@ def _cut(merges: Any, count: int) -> NDArray[np.int64]:
     return np.array([order[root] for root in roots.tolist()], dtype=np.int64)
 
 
-def _scored(distances: Array, labels: NDArray[np.int64]) -> Clusters:
+def _scored(distances: Array, labels: NDArray[np.int64]) -> _Clusters:
     defined = 2 <= labels.max() + 1 < len(labels)
     score = silhouette_score(distances, labels, metric="precomputed") if defined else np.nan
-    return Clusters(labels, float(score))
+    return _Clusters(labels, float(score))
 
 
 # ---- Heads laid out in a plane so that distances there come close to their distances
@@ -360,14 +360,7 @@ def faithfulness(distances: Array, places: Array) -> float:
 
 
 def distance_table(compared: Compared) -> pd.DataFrame:
-    """Write a row for every pair of heads, each once, in model order.
-
-    Args:
-        compared: heads of one stack.
-
-    Returns:
-        Columns as in `DISTANCES`.
-    """
+    """Write a row for every pair of heads, each once, in model order."""
     first, second = np.triu_indices(len(compared.heads), 1)
     stacks = np.array([head.stack for head in compared.heads], dtype=object)
     layers, numbers = np.array([(head.layer, head.head) for head in compared.heads]).T
@@ -382,23 +375,12 @@ def distance_table(compared: Compared) -> pd.DataFrame:
 
 def cluster_table(
     compared: Compared,
-    found: Clusters,
+    found: _Clusters,
     places: Array,
     several: bool,
     tags: Mapping[Head, Sequence[str]] | None = None,
 ) -> pd.DataFrame:
-    """Write a row for every head.
-
-    Args:
-        compared: heads of one stack.
-        found: their clusters.
-        places: their places in a plane, [head, 2].
-        several: whether names of heads need their stack.
-        tags: of each head, where they are known.
-
-    Returns:
-        Columns as in `CLUSTERS`.
-    """
+    """Write a row for every head."""
     rows = []
     for number, head in enumerate(compared.heads):
         others = compared.js[number].copy()

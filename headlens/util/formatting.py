@@ -196,15 +196,8 @@ def _byte_of_sign() -> dict[str, int]:
 REPLACEMENT = "\ufffd"
 
 
-def with_characters(text: str) -> tuple[str, int]:
-    """Replace what is no character by U+FFFD, as terminals show it; no tokenizer takes it as it is.
-
-    Args:
-        text: any text; two halves of a pair side by side are the character that they stand for.
-
-    Returns:
-        The text, and how often something was replaced.
-    """
+def _with_characters(text: str) -> tuple[str, int]:
+    """Replace what is no character by U+FFFD, as terminals show it; no tokenizer takes it as it is."""
     made = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return made, made.count(REPLACEMENT) - text.count(REPLACEMENT)
 
@@ -219,10 +212,10 @@ def mended(text: str, *others: str | None) -> tuple[str, list[str | None]]:
     Returns:
         The text and the others without what is no character.
     """
-    made, count = with_characters(text)
+    made, count = _with_characters(text)
     rest: list[str | None] = []
     for other in others:
-        found, more = (None, 0) if other is None else with_characters(other)
+        found, more = (None, 0) if other is None else _with_characters(other)
         rest.append(found)
         count += more
     if count:

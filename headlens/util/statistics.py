@@ -20,7 +20,7 @@ _CELLS = 4_000_000  # resamples x effects held at once
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class _Effects:
     """Effects with their uncertainty, one per column of the sums they were made from.
 
     Args:
@@ -39,7 +39,7 @@ class Effects:
     n: Array
 
 
-def ratio_effects(gains: Array, counts: Array, seed: int = 0, resamples: int = RESAMPLES) -> Effects:
+def ratio_effects(gains: Array, counts: Array, seed: int = 0, resamples: int = RESAMPLES) -> _Effects:
     """Estimate effects that are sums of gains over sums of counts.
 
     The same resamples of units serve all effects. The p-value is that of the effect over its standard
@@ -59,7 +59,7 @@ def ratio_effects(gains: Array, counts: Array, seed: int = 0, resamples: int = R
     with np.errstate(invalid="ignore", divide="ignore"):
         effect = gains.sum(axis=0) / total
     low, high = _interval(gains, counts, seed, resamples)
-    return Effects(effect, low, high, _p_value(gains, counts, effect), total)
+    return _Effects(effect, low, high, _p_value(gains, counts, effect), total)
 
 
 def _interval(gains: Array, counts: Array, seed: int, resamples: int) -> tuple[Array, Array]:

@@ -78,7 +78,7 @@ def section(found: Sweep, place: RunPlace) -> PageSection:
     named = _names(found)
     return PageSection(
         title=f"What {found.model or 'a model'} loses without its heads: {found.kind}",
-        findings=[*findings(found, place), *_each_one(found, place), *_beside_random(found)],
+        findings=[*_findings(found, place), *_each_one(found, place), *_beside_random(found)],
         tables=_tables(found),
         heads=list(named.values()),
         evidence=_evidence(found),
@@ -191,10 +191,10 @@ def _notes(found: Sweep) -> list[str]:
         said.append(
             f"The checkpoint lacks these weights, so they are random: {', '.join(map(str, missing))}."
         )
-    return [*map(visible, said), what_is_claimed(found)]
+    return [*map(visible, said), _what_is_claimed(found)]
 
 
-def what_is_claimed(found: Sweep) -> str:
+def _what_is_claimed(found: Sweep) -> str:
     """Say by what an effect is claimed."""
     examples = counted(int(found.table["n"].max()), "example")
     return (
@@ -223,16 +223,8 @@ Sentences = list[str | Markup]
 NAMED = 12  # sets that get a sentence each
 
 
-def findings(found: Sweep, place: Place) -> Sentences:
-    """Say what was measured, and what it comes to.
-
-    Args:
-        found: the sweep.
-        place: where the sentences stand.
-
-    Returns:
-        The first says what was measured.
-    """
+def _findings(found: Sweep, place: Place) -> Sentences:
+    """Say what was measured, and what it comes to."""
     return [_measured(found), *_KINDS.get(found.kind, _sets)(found, place)]
 
 
@@ -412,18 +404,11 @@ def _beside_random(found: Sweep) -> Sentences:
         f"{counted(known, 'set')} {'is' if len(clear) == 1 else 'are'} worse than nearly all (p of "
         f"at most {SIGNIFICANT}, of each alone); {_luck(controls)}"
     ]
-    return [*said, *each_beside_random(clear.head(NAMED))]
+    return [*said, *_each_beside_random(clear.head(NAMED))]
 
 
-def each_beside_random(controls: pd.DataFrame) -> list[str]:
-    """Hold single sets against their random ones, a sentence each.
-
-    Args:
-        controls: columns as in `headlens.util.files.CONTROLS`, of one metric.
-
-    Returns:
-        Sentences.
-    """
+def _each_beside_random(controls: pd.DataFrame) -> list[str]:
+    """Hold single sets against their random ones, a sentence each."""
     said = []
     rows: list[Any] = list(controls.itertuples())
     for row in rows:
@@ -466,20 +451,20 @@ TOP = 5  # heads shown of *each*
 def on_screen(found: Sweep) -> str:
     """Write what a sweep found for a terminal."""
     place = Screen()
-    first, *rest = findings(found, place)
+    first, *rest = _findings(found, place)
     best = found.best if found.kind == "only" else None
     table = _rows(_shown(found), found.metric.name) if best is None else _best(best)
     controls = found.primary_controls
     lines = [first, "", *table, "", *rest]
     if len(controls):
-        lines += [*_beside_random(found)[:1], *(f"  {line}" for line in each_beside_random(controls))]
+        lines += [*_beside_random(found)[:1], *(f"  {line}" for line in _each_beside_random(controls))]
     if len(found.agreement):
         lines.append("Rank correlation (Spearman) of methods of importance:")
         lines += [
             f"  {a} and {b}: {as_number(rho, '.2f')} over {n} heads"
             for a, b, rho, n in found.agreement.itertuples(index=False)
         ]
-    lines.append(what_is_claimed(found))
+    lines.append(_what_is_claimed(found))
     return "\n".join(line.unescape() if isinstance(line, Markup) else line for line in lines)
 
 

@@ -54,7 +54,7 @@ def section(found: Classification, place: RunPlace) -> PageSection:
     run = found.run
     return PageSection(
         title=f"What the heads of {found.model or 'a model'} look at",
-        findings=findings(scores, tags, run, place),
+        findings=_findings(scores, tags, run, place),
         tables=[_heads(tags), _clearest(scores)],
         heads=tags["name"].tolist(),
         evidence=[
@@ -70,8 +70,8 @@ def section(found: Classification, place: RunPlace) -> PageSection:
                 ("-tagged", "q_value"),
             )
         ],
-        notes=notes(run),
-        unmeasured=unmeasured(scores, run),
+        notes=_notes(run),
+        unmeasured=_unmeasured(scores, run),
         files=["tags.csv", "scores.csv"],
         tags=dict(zip(tags["name"], tags["tags"], strict=True)),
         speaks_of=list(dict.fromkeys(scores["tag"])),
@@ -105,20 +105,10 @@ def _clearest(scores: pd.DataFrame) -> Table:
 # ---- What a run of ``headlens classify`` found, in sentences
 
 
-def findings(
+def _findings(
     scores: pd.DataFrame, tags: pd.DataFrame, run: Mapping[str, Any], place: RunPlace
 ) -> list[str | Markup]:
-    """Say what was read, and what the heads were found to do.
-
-    Args:
-        scores: `scores.csv` with the column `name`.
-        tags: `tags.csv` with the column `name`.
-        run: `run.json`.
-        place: of the run in the page.
-
-    Returns:
-        A sentence about the corpus, one for each tag, that of the most heads first, and one about the rest.
-    """
+    """Say what was read, and what the heads were found to do."""
     counts = {tag: len(clearest(scores, tag)) for tag in dict.fromkeys(scores["tag"])}
     found = [tag for tag in sorted(counts, key=lambda tag: -counts[tag]) if counts[tag]]
     sentences = [_read(run, len(tags)), *(_tag(scores, tag, len(tags), place) for tag in found)]
@@ -136,15 +126,8 @@ def findings(
     return sentences
 
 
-def notes(run: Mapping[str, Any]) -> list[str]:
-    """Say what the reader should know before believing it.
-
-    Args:
-        run: `run.json`.
-
-    Returns:
-        Sentences.
-    """
+def _notes(run: Mapping[str, Any]) -> list[str]:
+    """Say what the reader should know before believing it."""
     found = [*failed_checks(run), *(str(note) for note in at(run, "notes", default=()))]
     if at(run, "options", "corpora") == [] and at(run, "corpus", "files"):
         found.append("These are results for the small English sample of headlens: no --corpus was given.")
@@ -165,16 +148,8 @@ def notes(run: Mapping[str, Any]) -> list[str]:
     return [visible(text) for text in found]
 
 
-def unmeasured(scores: pd.DataFrame, run: Mapping[str, Any]) -> list[str]:
-    """Say what the run says nothing about.
-
-    Args:
-        scores: `scores.csv`.
-        run: `run.json`.
-
-    Returns:
-        Sentences.
-    """
+def _unmeasured(scores: pd.DataFrame, run: Mapping[str, Any]) -> list[str]:
+    """Say what the run says nothing about."""
     found = [
         "Whether the model needs these heads: a head can look at a word and carry nothing from it. "
         "headlens ablate measures that."

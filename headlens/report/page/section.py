@@ -69,7 +69,7 @@ class Table:
         """Write its rows: of each cell what is shown, and what it is sorted by (nothing if it is empty)."""
         values = self.frame[[column.name for column in self.columns]].head(MOST)
         return [
-            [cell(value, column.kind, place) for value, column in zip(row, self.columns, strict=True)]
+            [_cell(value, column.kind, place) for value, column in zip(row, self.columns, strict=True)]
             for row in values.itertuples(index=False, name=None)
         ]
 
@@ -142,17 +142,8 @@ def is_carried(table: pd.DataFrame, columns: Sequence[str], most: int) -> bool:
     return len(csv_text(table.head(most // shortest + 1), columns)) <= most
 
 
-def cell(value: Any, kind: Kind, place: RunPlace) -> tuple[str | Markup, str]:
-    """Write a cell.
-
-    Args:
-        value: of any kind; NaN, None and the empty text are empty.
-        kind: of its column.
-        place: of the run in the page.
-
-    Returns:
-        What is shown, and what it is sorted by.
-    """
+def _cell(value: Any, kind: Kind, place: RunPlace) -> tuple[str | Markup, str]:
+    """Write a cell."""
     if value is None or value == "" or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return "", ""
     if kind in NUMBERS:
@@ -180,19 +171,7 @@ _WRITING = frozenset({"text", "tspan", "title", "desc"})
 
 
 def inline_svg(file: Path, place: RunPlace, label: str) -> Markup:
-    """Read a figure so that it can stand in a page, beside others.
-
-    Args:
-        file: an SVG.
-        place: of its run in the page; links to heads mean this run.
-        label: what it is called for those who do not see it.
-
-    Returns:
-        The ``<svg>``, as wide as it was drawn or as its column, whichever is less.
-
-    Raises:
-        RunError: it cannot be read.
-    """
+    """Read a figure so that it can stand in a page, beside others."""
     try:
         with open_regular(file) as content:
             root = ElementTree.parse(content).getroot()  # entities of other files are not followed

@@ -15,15 +15,8 @@ from headlens.model.unembedding import Writing
 from headlens.scoring.base import Context, Counts, Gold, Rule, Scorer, TokenView
 
 
-def earlier_copies(view: TokenView) -> Tensor:
-    """Find for every token the earlier tokens that are the same, special ones and padding aside.
-
-    Args:
-        view: a block of any site.
-
-    Returns:
-        0 and 1, [input, token, earlier token], on the block's device.
-    """
+def _earlier_copies(view: TokenView) -> Tensor:
+    """Find for every token the earlier tokens that are the same, special ones and padding aside."""
     return cast(Tensor, view.batch.on(view.pattern.device, _copies))
 
 
@@ -34,7 +27,7 @@ def _copies(batch: Batch) -> Tensor:
     return same.tril(-1).float()
 
 
-def share_on(view: TokenView, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _share_on(view: TokenView, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Sum the weight that the rows of a block put on some keys.
 
     Args:
@@ -84,7 +77,7 @@ class DuplicateToken(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        score, n, uniform = share_on(view, earlier_copies(view))
+        score, n, uniform = _share_on(view, _earlier_copies(view))
         return Counts(score[:, None], Gold(n[:, None], uniform[:, None, None]))
 
 
@@ -149,8 +142,8 @@ class Induction(Scorer):
 
     def __call__(self, view: TokenView) -> Counts:
         """Score one block."""
-        after = torch.nn.functional.pad(earlier_copies(view), (1, -1))  # [input, token, token]
-        score, n, uniform = share_on(view, after)
+        after = torch.nn.functional.pad(_earlier_copies(view), (1, -1))  # [input, token, token]
+        score, n, uniform = _share_on(view, after)
         copied, counted = self._copying(view, score.shape[1])
         return Counts(
             score=torch.stack([score, copied], dim=1),  # [input, measure, head]

@@ -129,15 +129,7 @@ class RareToken(Scorer):
 
 
 def rare_shares(corpus: Corpus, frequency: Mapping[str, float]) -> tuple[float, ...]:
-    """Find where in their sentences the rarest words stand.
-
-    Args:
-        corpus: the corpus.
-        frequency: of words in lower case.
-
-    Returns:
-        For each tenth of a sentence, how many of its words are rare, over how many would be at random.
-    """
+    """Find where in their sentences the rarest words stand."""
     found, expected = [0.0] * TENTHS, [0.0] * TENTHS
     for _, sentence in corpus.sentences:
         flags = rarest(sentence.words, frequency)
@@ -156,16 +148,7 @@ def _tenths(length: int) -> list[int]:
 
 
 def rarest(words: Sequence[Word], frequency: Mapping[str, float]) -> list[bool]:
-    """Mark the two rarest words of a sentence, and all that are as rare as the second.
-
-    Args:
-        words: the sentence.
-        frequency: of words in lower case; words that are not in it are the rarest.
-
-    Returns:
-        One mark per word; no marks where the sentence tells nothing: it has fewer than five words, or more
-        than half of them are as rare.
-    """
+    """Mark the two rarest words of a sentence, and all that are as rare as the second."""
     counts = [frequency.get(word.form.lower(), 0.0) for word in words]
     if len(words) < 5:
         return [False] * len(words)
@@ -175,29 +158,12 @@ def rarest(words: Sequence[Word], frequency: Mapping[str, float]) -> list[bool]:
 
 
 def corpus_frequencies(corpus: Corpus) -> dict[str, float]:
-    """Count the words of a corpus, in lower case.
-
-    Args:
-        corpus: the corpus.
-
-    Returns:
-        How often each word occurs.
-    """
+    """Count the words of a corpus, in lower case."""
     return dict(Counter(word.form.lower() for _, sentence in corpus.sentences for word in sentence.words))
 
 
 def read_frequencies(path: Path) -> dict[str, float]:
-    """Read word frequencies.
-
-    Args:
-        path: text file, UTF-8: a word, a tab, a number on each line.
-
-    Returns:
-        Frequency by word, in lower case; those of spellings that differ in case are added up.
-
-    Raises:
-        InputError: the file cannot be read, or a line is no word with a number.
-    """
+    """Read word frequencies."""
     frequency: dict[str, float] = {}
     for number, line in InputFile(path, "frequencies", CorpusError).lines():
         if not line:

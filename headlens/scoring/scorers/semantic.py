@@ -278,13 +278,6 @@ def neighbours(lens: Lens, words: Sequence[str]) -> NDArray[np.int64]:
     """Pair each word with its nearest neighbours by the model's input embeddings.
 
     A word is the mean of its pieces' embeddings, less the mean over all words; nearness is the cosine.
-
-    Args:
-        lens: the model.
-        words: the words.
-
-    Returns:
-        Pairs of places in `words`, ten for each word (fewer where there are fewer words), [pair, 2].
     """
     embeddings: Any = lens.model.get_input_embeddings()
     weight = weight_of(embeddings)
@@ -309,17 +302,7 @@ def neighbours(lens: Lens, words: Sequence[str]) -> NDArray[np.int64]:
 
 
 def read_relations(path: Path) -> list[tuple[str, str]]:
-    """Read a table of related words.
-
-    Args:
-        path: text file, UTF-8: two words (lemmas) with a tab between on each line.
-
-    Returns:
-        The pairs, in lower case.
-
-    Raises:
-        InputError: the file cannot be read, or a line does not hold two words.
-    """
+    """Read a table of related words."""
     pairs = []
     for number, line in InputFile(path, "relations", CorpusError).lines():
         if not line:
