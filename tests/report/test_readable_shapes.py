@@ -69,13 +69,15 @@ def test_maps_of_ablation(layers, heads):
     sweep = each(
         np.linspace(-0.123, 0.0234, n - 1), np.linspace(0, 0.1, n - 1), every[:-1], in_question=every
     )
-    tables = [ranked(every, name, np.linspace(-1, 2, n)) for name in METHODS]
+    methods = METHODS if n == 72 else METHODS[2:3]  # their figures differ in a word: the longest tells most
+    tables = [ranked(every, name, np.linspace(-1, 2, n)) for name in methods]
     gates = tables[0].assign(open_closing=0.9, open_opening=1.0, role="facilitating")
     gates.loc[::2, "role"] = "interfering"
     importance = pd.concat(tables, ignore_index=True)
     sweep = replace(sweep, importance=importance, agreement=agreement(importance), gates=gates)
     drawn = dict(figures(sweep))
-    assert set(drawn) == {"heads", "methods", "gates", *(f"importance-{name}" for name in METHODS)}
+    named = {"heads", "gates", *(f"importance-{name}" for name in methods)}
+    assert set(drawn) == named | ({"methods"} if n == 72 else set())
     for figure in drawn.values():
         readable(figure)
         assert fits_columns(figure)
@@ -106,8 +108,10 @@ def test_grids_of_attention(layers, heads, count):
     readable(toys.random_maps([f"token{i}" for i in range(count)], layers, heads).heatmap())
 
 
-@pytest.mark.parametrize("count", [1, 5, 24, 300])
-@pytest.mark.parametrize(("layers", "heads"), SHAPES)
+@pytest.mark.parametrize(
+    ("layers", "heads", "count"),
+    [(6, 12, 1), (6, 12, 5), (6, 12, 24), (6, 12, 300), (12, 12, 5), (30, 9, 24), (48, 25, 300)],
+)
 def test_grids_of_attention_fit_two_columns(layers, heads, count):
     maps = toys.random_maps([f"token{i}" for i in range(count)], layers, heads)
     figure = maps.heatmap(width=TWO_COLUMNS)
