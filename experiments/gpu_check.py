@@ -22,8 +22,8 @@ from measure.timing import Row, against, timed
 from parity import Check, check, exact_float32, inputs_of, parity, placed
 from torch import Tensor
 
-from headlens.ablation.conditions import Choice, each
 from headlens.ablation.measure import Measuring
+from headlens.ablation.plan import Choice, each
 from headlens.ablation.prefix import MEMORY
 from headlens.benchmarks.metrics import Ratio
 from headlens.benchmarks.registry import Benchmark

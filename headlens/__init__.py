@@ -19,6 +19,9 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headlens.util import __version__ as __version__
+from headlens.util.drawing import Artist, draw_with
+
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the hub's client is imported
 
 if TYPE_CHECKING:
@@ -26,41 +29,50 @@ if TYPE_CHECKING:
     from headlens.ablation.sweep import sweep as sweep
     from headlens.checks.check import check as check
     from headlens.checks.inputs import Finding as Finding
-    from headlens.contributions.contributions import Contributions as Contributions
-    from headlens.contributions.contributions import contributions as contributions
     from headlens.engine.ray import Ray as Ray
     from headlens.errors import HeadlensError as HeadlensError
     from headlens.lens import Lens as Lens
     from headlens.lens import load as load
     from headlens.model.heads import Head as Head
     from headlens.model.heads import Site as Site
-    from headlens.prune.prune import prune as prune
+    from headlens.pruning.prune import prune as prune
+    from headlens.report.artist import open as open
+    from headlens.residual.contributions import Contributions as Contributions
+    from headlens.residual.contributions import contributions as contributions
     from headlens.scoring.classify import Classification as Classification
     from headlens.scoring.classify import classify as classify
-    from headlens.similar.similar import Similarity as Similarity
-    from headlens.similar.similar import similar as similar
+    from headlens.similarity.similar import Similarity as Similarity
+    from headlens.similarity.similar import similar as similar
     from headlens.view.maps import AttentionMaps as AttentionMaps
 
-__version__ = "0.1.0"
+
+def _artist() -> Artist:
+    from headlens.report import artist
+
+    return artist
+
+
+draw_with(_artist)
 
 _HOMES = {
     "AttentionMaps": "headlens.view.maps",
     "Classification": "headlens.scoring.classify",
-    "Contributions": "headlens.contributions.contributions",
+    "Contributions": "headlens.residual.contributions",
     "Finding": "headlens.checks.inputs",
     "Head": "headlens.model.heads",
     "HeadlensError": "headlens.errors",
     "Lens": "headlens.lens",
     "Ray": "headlens.engine.ray",
-    "Similarity": "headlens.similar.similar",
+    "Similarity": "headlens.similarity.similar",
     "Site": "headlens.model.heads",
     "Sweep": "headlens.ablation.result",
     "check": "headlens.checks.check",
     "classify": "headlens.scoring.classify",
-    "contributions": "headlens.contributions.contributions",
+    "contributions": "headlens.residual.contributions",
     "load": "headlens.lens",
-    "prune": "headlens.prune.prune",
-    "similar": "headlens.similar.similar",
+    "open": "headlens.report.artist",
+    "prune": "headlens.pruning.prune",
+    "similar": "headlens.similarity.similar",
     "sweep": "headlens.ablation.sweep",
 }
 __all__ = sorted(_HOMES)

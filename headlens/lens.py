@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headlens.errors import SelectorError
@@ -9,8 +10,10 @@ from headlens.model import lens as core
 from headlens.model.heads import Head
 
 if TYPE_CHECKING:
-    from headlens.contributions.contributions import Contributions
+    from headlens.ablation.result import Sweep
     from headlens.model.weights import HeadWeights
+    from headlens.residual.contributions import Contributions
+    from headlens.scoring.classify import Classification
     from headlens.view.maps import AttentionMaps
 
 
@@ -68,9 +71,40 @@ class Lens(core.Lens):
         Returns:
             What the heads write.
         """
-        from headlens.contributions.contributions import contributions
+        from headlens.residual.contributions import contributions
 
         return contributions(self, text, **options)
+
+    def classify(
+        self, corpus: Any = None, tags: Sequence[str] | None = None, **options: Any
+    ) -> Classification:
+        """Score every head on a corpus and tag it; see `headlens.classify`.
+
+        Args:
+            corpus: files, folders, datasets or a corpus; the bundled English sample by default.
+            tags: which tags to look for; by default all that the corpus allows.
+            **options: as there.
+
+        Returns:
+            What heads look at.
+        """
+        from headlens.scoring.classify import classify
+
+        return classify(self, corpus, tags, **options)
+
+    def sweep(self, benchmark: Any = None, **options: Any) -> Sweep:
+        """Take heads out and measure what is lost; see `headlens.sweep`.
+
+        Args:
+            benchmark: ``KIND:FILE``, or a benchmark; the bundled sample for this kind of model by default.
+            **options: sweep, mode, order, heads and so on, as there.
+
+        Returns:
+            Whether heads matter.
+        """
+        from headlens.ablation.sweep import sweep
+
+        return sweep(self, benchmark, **options)
 
 
 load = Lens.load

@@ -13,8 +13,8 @@ import transformers
 from scipy import stats
 from torch import Tensor
 
-from headlens.ablation.conditions import Choice, each
 from headlens.ablation.measure import Measuring
+from headlens.ablation.plan import Choice, each
 from headlens.ablation.prefix import MEMORY
 from headlens.ablation.sweep import open_for, sweep
 from headlens.benchmarks.base import BenchmarkOptions

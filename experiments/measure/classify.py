@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from headlens.cli.classify import save
 from headlens.corpus.batches import make_batches
 from headlens.lens import load
 from headlens.scoring import passes
@@ -44,7 +43,7 @@ def whole(setting: Setting) -> list[Row]:
     name = "classify as a whole"
     found = take(name, lambda: classify(lens, corpus))
     with TemporaryDirectory() as folder:
-        take("tables and figures", lambda: save(Path(folder), found, {"model": {"name": "a model"}}))
+        take("tables and figures", lambda: found.write(Path(folder)))
     part = f"classify: {len(list(corpus.sentences)):,} sentences"
     steps = [Row(part, step, seconds / spent[name], name) for step, seconds in spent.items() if step != name]
     rows = [Row(part, name, spent[name] / spent[bare], bare) for bare in ("an eager pass", "an sdpa pass")]

@@ -56,7 +56,7 @@ def scored(place: str, path: Path) -> tuple[float, float]:
     before = peak() if lens.anatomy.sites else 0.0
     found = []
     seconds = timed(lambda: found.append(classify(lens, corpus, TAGS, reading=RunOptions(documents=True))))
-    assert found[0].facts["inputs"]["documents"]["read"] == 1
+    assert found[0].run["inputs"]["documents"]["read"] == 1
     return seconds, peak() - before
 
 

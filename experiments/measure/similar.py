@@ -13,8 +13,8 @@ import torch
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import sentence_inputs
 from headlens.lens import Lens
-from headlens.similar.similar import SimilarOptions
-from headlens.similar.similar import similar as compare
+from headlens.similarity.similar import SimilarOptions
+from headlens.similarity.similar import similar as compare
 from measure.setting import Setting, forward
 from measure.timing import Row, least
 

@@ -94,22 +94,13 @@ class Estimate:
 Way = Callable[[Lens, Any, tuple[Head, ...], ImportanceSettings], Estimate]
 
 
-def gradient(
+def _by_gradient(
     lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: ImportanceSettings
 ) -> Estimate:
     """Take the mean over examples of the size of a gate's derivative (Michel et al. 2019).
 
     It misleads where a loss is curved: a head that saturates what it does has derivative 0 and matters.
     It has no sign: a head that harms counts like one that helps.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads under study.
-        settings: `normalise`.
-
-    Returns:
-        Importances of 0 or more; the norm of a layer is that of all its heads, under study or not.
     """
     if settings.normalise is None:
         return _mean("gradient", heads, np.abs(per_example(lens, benchmark, heads)))
@@ -120,57 +111,27 @@ def gradient(
     return _mean("gradient", heads, found[:, [whole.index(head) for head in heads]], normalise="layer")
 
 
-def taylor(
+def _by_taylor(
     lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: ImportanceSettings
 ) -> Estimate:
-    """Estimate to first order what the loss rises by when a head is removed: its gate falls from 1 to 0.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads under study.
-        settings: not looked at.
-
-    Returns:
-        Minus the mean derivative of the loss.
-    """
+    """Estimate to first order what the loss rises by when a head is removed: its gate falls from 1 to 0."""
     return _mean("taylor", heads, -per_example(lens, benchmark, heads))
 
 
-def integrate(
+def _by_integration(
     lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: ImportanceSettings
 ) -> Estimate:
-    """Share out the loss of removing all heads; see `headlens.ablation.importance.integrated`.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads under study.
-        settings: `steps`.
-
-    Returns:
-        Importances that add up to the loss without the heads minus the loss with them.
-    """
+    """Share out the loss of removing all heads; see `integrated`."""
     found = integrated(lens, benchmark, heads, settings.steps, settings.progress)
     on, off = loss_without(lens, benchmark), loss_without(lens, benchmark, heads)
     total = float(found.mean(axis=0).sum())
     return _mean("integrated", heads, found, steps=settings.steps, all_on=on, all_off=off, sum=total)
 
 
-def permute(
+def _by_shapley(
     lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], settings: ImportanceSettings
 ) -> Estimate:
-    """Average marginal effects over permutations; see `headlens.ablation.importance`.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads under study.
-        settings: `permutations`, `seed` and `value`.
-
-    Returns:
-        Importances with their standard error over permutations.
-    """
+    """Average marginal effects over permutations; see `shapley`."""
     value = settings.value or badness(lens, benchmark)
     found = shapley(heads, value, settings.permutations, settings.seed, settings.progress)
     facts: dict[str, Any] = {"permutations": settings.permutations, "seed": settings.seed}
@@ -178,20 +139,10 @@ def permute(
     return Estimate("shapley", heads, found.values, found.error, facts)
 
 
-def gates(
+def _by_gates(
     lens: Lens, benchmark: Differentiable, heads: tuple[Head, ...], settings: ImportanceSettings
 ) -> Estimate:
-    """Learn gates under two pressures; see `headlens.ablation.gates`.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads under study.
-        settings: `fit` and `seed`.
-
-    Returns:
-        Importances in -1..1 and roles.
-    """
+    """Learn gates under two pressures; see `headlens.ablation.gates`."""
     found = learn_gates(lens, benchmark, heads, settings.fit, settings.seed, settings.progress)
     facts = {**asdict(settings.fit), "price": found.price, "all_on": found.all_on, "all_off": found.all_off}
     facts["skipped_steps"] = found.skipped
@@ -200,31 +151,21 @@ def gates(
     return Estimate("gates", heads, found.importance, None, {**facts, "seed": settings.seed}, roles)
 
 
-def draw_order(
+def _at_random(
     lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], settings: ImportanceSettings
 ) -> Estimate:
-    """Draw an order at random, for others to be compared with.
-
-    Args:
-        lens: not looked at.
-        benchmark: not looked at.
-        heads: the heads under study.
-        settings: `seed`.
-
-    Returns:
-        The numbers from 1 on in random order; only their order says anything.
-    """
+    """Draw an order at random, for others to be compared with."""
     order = np.random.default_rng(settings.seed).permutation(len(heads)).astype(np.float64) + 1
     return Estimate("random", heads, order, None, {"seed": settings.seed})
 
 
 METHODS: Mapping[str, Way] = {
-    "gradient": gradient,
-    "taylor": taylor,
-    "integrated": integrate,
-    "shapley": permute,
-    "gates": gates,
-    "random": draw_order,
+    "gradient": _by_gradient,
+    "taylor": _by_taylor,
+    "integrated": _by_integration,
+    "shapley": _by_shapley,
+    "gates": _by_gates,
+    "random": _at_random,
 }
 """What estimates importance; *each* is not among them: it is measured by a sweep."""
 

@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from headlens.ablation.conditions import Condition
 from headlens.ablation.gates import show
+from headlens.ablation.plan import Condition
 from headlens.ablation.prefix import NOTHING, Prefix
 from headlens.benchmarks.metrics import Array
 from headlens.benchmarks.registry import Benchmark
@@ -74,14 +74,14 @@ class Measuring:
     ) -> None:
         self._lens = lens
         self.benchmark = benchmark
-        self._work = Removing(benchmark, mode, prefix_memory, seed)
+        self._work = _Removing(benchmark, mode, prefix_memory, seed)
         self._blocks = (blocks_of(lens) if prefix_memory else None) or ()
         self._units = units
         self._label = label
         self._progress = progress
         self.engine = engine or Here()
         self._known: dict[frozenset[Head], Array] = {}
-        self._spared: list[Reuse] = []
+        self._spared: list[_Reuse] = []
         self.reused = 0  # conditions that were on disk
 
     def baseline(self) -> Array:
@@ -134,7 +134,7 @@ class Measuring:
                 waiting.setdefault(frozenset(one.heads), one)
         queue = [one for one in waiting.values() if not self._read(one)]
         parts = range(len(self._work.parts))
-        units = [(one, Unit(one.heads, part)) for one in queue for part in parts]
+        units = [(one, _Unit(one.heads, part)) for one in queue for part in parts]
         bar = tqdm(
             total=len(waiting) * len(parts), initial=(len(waiting) - len(queue)) * len(parts), unit="run",
             desc=f"{self._label}ablate", disable=not self._progress or not any(waiting), file=sys.stderr,
@@ -176,7 +176,7 @@ PART = 2048  # examples: more are measured in parts
 
 
 @dataclass(frozen=True, slots=True)
-class Reuse:
+class _Reuse:
     """How far a unit was spared passes from the first block on.
 
     Args:
@@ -193,7 +193,7 @@ class Reuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class _Outcome:
     """What came of a unit.
 
     Args:
@@ -202,11 +202,11 @@ class Outcome:
     """
 
     values: Array
-    reuse: Reuse
+    reuse: _Reuse
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class _Unit:
     """A unit of work: a part of the examples without some heads; without none, it is the baseline.
 
     Args:
@@ -219,7 +219,7 @@ class Unit:
 
 
 @dataclass(frozen=True, eq=False)
-class Removing:
+class _Removing:
     """The work of measuring a benchmark without some heads.
 
     The baseline passes through the seam, too, so that only ablation can differ.
@@ -242,17 +242,17 @@ class Removing:
         n = int(self.benchmark.facts["examples"])
         return [list(range(start, min(start + PART, n))) for start in range(0, max(n, 1), PART)]
 
-    def begin(self, lens: Lens) -> Callable[[Unit], Outcome]:
+    def begin(self, lens: Lens) -> Callable[[_Unit], _Outcome]:
         """See `headlens.engine.local.Work`.
 
         Raises:
             ModelError: the model computes with NaN.
         """
         parts = self.parts
-        reference = Once(lambda: self._gathered(lens) if self.mode in NEED_REFERENCE else None)
+        reference = _Once(lambda: self._gathered(lens) if self.mode in NEED_REFERENCE else None)
         known: dict[int, _Part] = {}
 
-        def measured(unit: Unit) -> Outcome:
+        def measured(unit: _Unit) -> _Outcome:
             if unit.part not in known:
                 mine = self.benchmark.take(parts[unit.part]) if len(parts) > 1 else self.benchmark
                 prefix = Prefix(lens, self.prefix_memory // len(parts))
@@ -267,7 +267,7 @@ class Removing:
         return gather(lens.seam, lambda: show(self.benchmark, lens), sites, self.seed)
 
 
-class Once(Generic[T]):
+class _Once(Generic[T]):
     """Makes something when it is first wanted.
 
     Args:
@@ -293,15 +293,15 @@ class _Part:
     benchmark: Benchmark
     mode: str
     prefix: Prefix
-    reference: Once[Reference | None]
+    reference: _Once[Reference | None]
     recorded: bool = False
 
-    def measured(self, heads: tuple[Head, ...]) -> Outcome:
+    def measured(self, heads: tuple[Head, ...]) -> _Outcome:
         prefix = self.prefix
         passes, reused = prefix.passes, prefix.reused
         values = self._without(heads) if heads else self._clean()
-        reuse = Reuse(prefix.passes - passes, prefix.reused - reused, prefix.level, prefix.tried)
-        return Outcome(values, reuse)
+        reuse = _Reuse(prefix.passes - passes, prefix.reused - reused, prefix.level, prefix.tried)
+        return _Outcome(values, reuse)
 
     def _without(self, heads: tuple[Head, ...]) -> Array:
         if not self.recorded:  # the baseline came from disk or elsewhere: its passes are still to be seen

@@ -1,40 +1,170 @@
-"""What a sweep will do: its options, the order of its heads, and the key that decides whether it goes on."""
+"""What a sweep is asked to do, and its conditions: which heads are out, and the random sets beside them."""
 
 from __future__ import annotations
 
-import hashlib
-import sys
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
-import torch
-import transformers
-from tqdm import tqdm
 
-import headlens
-from headlens.ablation.conditions import DRAWS, Choice, check_sweep, each
-from headlens.ablation.importance import (
-    METHODS,
-    Estimate,
-    ImportanceSettings,
-    badness,
-    estimate,
-    removed_sets,
-)
-from headlens.ablation.measure import Measuring, Units
+from headlens.ablation.importance import METHODS, ImportanceSettings
 from headlens.ablation.prefix import MEMORY
-from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions
-from headlens.benchmarks.registry import Benchmark, Differentiable
-from headlens.engine.local import Engine, Here
+from headlens.benchmarks.base import BenchmarkOptions
+from headlens.engine.local import Engine
 from headlens.errors import InputError
+from headlens.model.anatomy import Anatomy
 from headlens.model.heads import Head
-from headlens.model.lens import Lens, fingerprint
 from headlens.model.replacements import check_mode
-from headlens.runs.read import tags_sha256
+from headlens.runs.read import read_tags
+
+DRAWS = 20  # random sets that a set of heads is held against
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Some heads that are out.
+
+    Args:
+        name: what it is called: ``head 4.10``, which no program takes for a number.
+        heads: the heads that are out, in model order.
+        control_of: the condition that this random set is held against; empty for one that is not random.
+        kept: the head of the layer that alone is kept, where that is what the condition is about.
+        tag: what its heads are tagged with, where that is why they go together.
+    """
+
+    name: str
+    heads: tuple[Head, ...]
+    control_of: str = ""
+    kept: Head | None = None
+    tag: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What the conditions of a sweep are made of.
+
+    Args:
+        anatomy: the model's.
+        heads: the heads that may be taken out, in model order.
+        order: the same heads, the least important first; needed by *cumulative*.
+        step: share of the heads that each condition of *cumulative* takes out more than the one before.
+        tagged: heads of each tag, by its name; needed by *tags*.
+        draws: how many random sets each set is held against, where the kind has controls.
+        seed: of the random sets.
+        random: whether the order itself is random; its controls are then other random orders.
+    """
+
+    anatomy: Anatomy
+    heads: tuple[Head, ...]
+    order: tuple[Head, ...] = ()
+    step: float = 0.1
+    tagged: Mapping[str, tuple[Head, ...]] = field(default_factory=dict)
+    draws: int = DRAWS
+    seed: int = 0
+    random: bool = False
+
+    def layers(self) -> dict[str, tuple[Head, ...]]:
+        """The heads by layer, named ``4`` or ``cross.4``, all of the layer whether or not they are chosen."""
+        several = len(self.anatomy.stacks) > 1
+        found = {}
+        for site in self.anatomy.sites:
+            if any(head in self.heads for head in site.heads):
+                found[str(site) if several else str(site.layer)] = site.heads
+        return found
+
+    def sorted(self, heads: Sequence[Head]) -> tuple[Head, ...]:
+        """Heads in model order."""
+        chosen = set(heads)
+        return tuple(head for head in self.anatomy.heads if head in chosen)
+
+
+def each(choice: Choice) -> list[Condition]:
+    """Take every head out alone.
+
+    It misleads where heads stand in for each other: each alone seems to do nothing.
+    """
+    return [Condition(f"head {choice.anatomy.name(head)}", (head,)) for head in choice.heads]
+
+
+def cumulative(choice: Choice) -> list[Condition]:
+    """Take heads out step by step, the least important first, until none of them is left.
+
+    Every step is held against random sets that take as many heads out of each layer; a draw's sets grow from
+    step to step as the ordered one does.
+    """
+    n = len(choice.order)
+    counts = sorted({max(1, round(n * share)) for share in np.arange(choice.step, 1, choice.step)} | {n})
+    steps = [choice.sorted(choice.order[:count]) for count in counts]
+    names = [f"least important {count} of {n}" for count in counts]
+    made = [Condition(name, heads) for name, heads in zip(names, steps, strict=True)]
+    for draw in range(choice.draws):
+        generator = np.random.default_rng([choice.seed, draw])
+        if choice.random:
+            order = _permuted(choice.heads, generator)
+            sets = [order[:count] for count in counts]
+        else:
+            sets = _matched(steps, choice.heads, generator)
+        made += [
+            Condition(f"control {draw} of {name}", choice.sorted(heads), name)
+            for name, heads in zip(names, sets, strict=True)
+        ]
+    return made
+
+
+def only(choice: Choice) -> list[Condition]:
+    """Keep one head of a layer and take all others of that layer out; every head has its turn."""
+    made = []
+    for layer in choice.layers().values():
+        for head in layer:
+            if head in choice.heads and len(layer) > 1:
+                others = tuple(other for other in layer if other != head)
+                made.append(Condition(f"only head {choice.anatomy.name(head)}", others, kept=head))
+    if not made:
+        raise InputError("No layer has several heads, one of which could be kept.", "Choose another --sweep.")
+    return made
+
+
+def layer(choice: Choice) -> list[Condition]:
+    """Take out each whole layer; with chosen heads, those of it that are chosen."""
+    return [
+        Condition(f"layer {name}", tuple(head for head in heads if head in choice.heads))
+        for name, heads in choice.layers().items()
+    ]
+
+
+def tags(choice: Choice) -> list[Condition]:
+    """Take out all heads of each tag, held against random sets with as many heads of each layer."""
+    made = []
+    for number, (tag, heads) in enumerate(choice.tagged.items()):
+        name = f"tag {tag}"
+        made.append(Condition(name, choice.sorted(heads), tag=tag))
+        for draw in range(choice.draws):
+            generator = np.random.default_rng([choice.seed, number, draw])
+            (drawn,) = _matched([heads], choice.heads, generator)
+            made.append(Condition(f"control {draw} of {name}", choice.sorted(drawn), name))
+    return made
+
+
+def together(choice: Choice) -> list[Condition]:
+    """Take all chosen heads out together."""
+    return [Condition("set", choice.heads)]
+
+
+SWEEPS: Mapping[str, Callable[[Choice], list[Condition]]] = {
+    "each": each,
+    "cumulative": cumulative,
+    "only": only,
+    "layer": layer,
+    "tags": tags,
+    "set": together,
+}
+"""What lists the conditions of each kind of sweep, in the order of the tables."""
+
+
+# ---- What a user asks of a sweep
+
 
 ORDERS = ("each", *METHODS)
 
@@ -44,7 +174,7 @@ class SweepPlan:
     """What a sweep does.
 
     Args:
-        sweep: which heads are taken out together, a name in `headlens.ablation.conditions.SWEEPS`.
+        sweep: which heads are taken out together, a name in `SWEEPS`.
         mode: what stands in their place, a name in `headlens.model.replacements.MODES`.
         heads: the heads that may be taken out; all that the benchmark runs by default.
         order: how importance is estimated, names in `ORDERS`; *cumulative* goes by the first.
@@ -81,27 +211,25 @@ class SweepPlan:
     engine: Engine | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be done, before anything is run.
+        """Refuse what cannot be done, before a model is loaded: the one check of all options of a sweep.
 
         Raises:
             InputError: a name that does not exist, or things that do not go together.
+            RunError: the run that tags are taken from has no table of tags.
         """
-        check_sweep(self.sweep)
+        if self.sweep not in SWEEPS:
+            raise InputError(f"There is no sweep {self.sweep!r}.", f"Choose one of: {', '.join(SWEEPS)}.")
         check_mode(self.mode)
         for order in self.order:
             if order not in ORDERS:
                 raise InputError(f"There is no order {order!r}.", f"Choose one of: {', '.join(ORDERS)}.")
+        ImportanceSettings(normalise=self.normalise, permutations=self.permutations)
         if not 0 < self.step <= 1:
             raise InputError(
                 f"Expected a step above 0 and up to 100 %, found {self.step:.0%}.", "Type --step 10%."
             )
         if self.sweep in ("tags", "cumulative") and self.draws < 2:
             raise InputError(f"Expected 2 random sets or more, found {self.draws}.", f"Type --draws {DRAWS}.")
-        if self.sweep == "tags" and self.tagged_by is None:
-            raise InputError(
-                "The sweep tags needs to know which heads carry them.",
-                "Run headlens classify first, and name its directory with --from.",
-            )
         if self.sweep == "set" and self.heads is None:
             raise InputError("The sweep set needs its heads.", "Name them with --heads, such as 2.8,3.*.")
         if self.screen is not None and (self.sweep != "each" or self.screen < 1):
@@ -109,270 +237,36 @@ class SweepPlan:
                 "Screening is for --sweep each, and measures 1 head or more.",
                 "Type --sweep each --screen 20.",
             )
+        if self.sweep == "tags":
+            if self.tagged_by is None:
+                raise InputError(
+                    "The sweep tags needs to know which heads carry them.",
+                    "Run headlens classify first, and name its directory with --from.",
+                )
+            read_tags(self.tagged_by)
 
 
-# ---- Importance of heads for a sweep: estimated once by each method that is asked for, and kept on disk
+# ---- Random sets of heads that a set is held against: as many heads, from the same layers
 
 
-def halves(benchmark: Benchmark, seed: int) -> tuple[list[int], list[int]]:
-    """Split examples at random: estimate on one half, and measure on the other what the estimate chose.
+def _matched(
+    sets: Sequence[Sequence[Head]], pool: Sequence[Head], generator: np.random.Generator
+) -> list[list[Head]]:
+    """Draw for sets that grow random ones that grow likewise, uniformly: as many heads of each layer.
 
-    Args:
-        benchmark: what is split.
-        seed: of the split.
-
-    Returns:
-        Numbers of examples, from 0, in order; none is in both.
-
-    Raises:
-        InputError: it has too few examples.
+    Heads of the set itself may be drawn; otherwise a set that holds most of a layer could not be matched.
     """
-    n = int(benchmark.facts["examples"])
-    if n < 2 * MIN_EXAMPLES:
-        raise InputError(
-            f"{benchmark.name} has {n} examples. Importance is estimated on one half of them and measured on "
-            f"the other, which takes {2 * MIN_EXAMPLES} or more.",
-            "Give a longer file, or choose another sweep.",
-        )
-    order = np.random.default_rng(seed).permutation(n)
-    return sorted(order[: n // 2].tolist()), sorted(order[n // 2 :].tolist())
+    layers: dict[tuple[str, int], list[Head]] = defaultdict(list)
+    for head in pool:
+        layers[head.stack, head.layer].append(head)
+    orders = {layer: _permuted(heads, generator) for layer, heads in layers.items()}
+    made = []
+    for heads in sets:
+        counts = Counter((head.stack, head.layer) for head in heads)
+        made.append([head for layer, count in counts.items() for head in orders[layer][:count]])
+    return made
 
 
-def estimates(
-    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan, units: Units | None
-) -> list[Estimate]:
-    """Estimate importance by every method of a plan.
-
-    Args:
-        lens: the model.
-        benchmark: what it is estimated on.
-        heads: the heads under study.
-        plan: names the methods and their settings.
-        units: finished work on disk; None keeps none.
-
-    Returns:
-        One estimate per method, in the plan's order.
-    """
-    return [_kept(lens, benchmark, heads, method, plan, units) for method in plan.order]
-
-
-def removal_order(found: Estimate) -> tuple[Head, ...]:
-    """Order heads for removal: the least important first, of equals the last of the model.
-
-    Args:
-        found: an estimate; a head without number (the metric is not defined without it) counts as the
-            most important.
-
-    Returns:
-        The heads.
-    """
-    worth = np.where(np.isnan(found.values), np.inf, found.values)
-    ranks = np.argsort(-worth, kind="stable")
-    return tuple(found.heads[place] for place in ranks[::-1])
-
-
-def _kept(
-    lens: Lens,
-    benchmark: Benchmark,
-    heads: tuple[Head, ...],
-    method: str,
-    plan: SweepPlan,
-    units: Units | None,
-) -> Estimate:
-    name = f"importance {method}"
-    known = units.load_facts(name) if units else None
-    if known is None:
-        made = _made(lens, benchmark, heads, method, plan, units)
-        known = {
-            "values": made.values.tolist(),
-            "error": None if made.error is None else made.error.tolist(),
-            "facts": dict(made.facts),
-            "roles": None if made.roles is None else made.roles.to_dict("list"),
-        }
-        if units:
-            units.save_facts(name, known)
-    return Estimate(
-        method,
-        heads,
-        np.array(known["values"], dtype=np.float64),
-        None if known["error"] is None else np.array(known["error"], dtype=np.float64),
-        known["facts"],
-        None if known["roles"] is None else pd.DataFrame(known["roles"]),
-    )
-
-
-def _made(
-    lens: Lens,
-    benchmark: Benchmark,
-    heads: tuple[Head, ...],
-    method: str,
-    plan: SweepPlan,
-    units: Units | None,
-) -> Estimate:
-    if method == "each":
-        return _measured(lens, benchmark, heads, plan, units)
-    seed, permutations, known = plan.options.seed, plan.permutations, None
-    if method == "shapley":
-        sets = removed_sets(heads, permutations, seed)
-        known = losses(lens, benchmark, sets, units, plan.engine, plan.progress)
-    settings = ImportanceSettings(
-        normalise=plan.normalise,
-        permutations=permutations,
-        seed=seed,
-        value=None if known is None else known.__getitem__,
-        progress=plan.progress and known is None,
-    )
-    return estimate(lens, benchmark, heads, method, settings)
-
-
-def _measured(
-    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan, units: Units | None
-) -> Estimate:
-    """The loss of the primary metric when each head is removed alone."""
-    measuring = Measuring(
-        lens, benchmark, plan.mode, units, label="importance ", prefix_memory=plan.prefix_memory,
-        seed=plan.options.seed, progress=plan.progress, engine=plan.engine,
-    )  # fmt: skip
-    metric = benchmark.metrics[0]
-    start = metric.value(measuring.baseline())
-    found = measuring.values(each(Choice(lens.anatomy, heads)))
-    deltas = np.array([metric.value(values) - start for values in found])
-    return Estimate("each", heads, 0.0 - deltas if metric.larger_is_better else deltas)
-
-
-def default_order(benchmark: Benchmark) -> tuple[str, ...]:
-    """Choose how importance is estimated where the user does not say.
-
-    Args:
-        benchmark: what it is estimated on.
-
-    Returns:
-        *gradient* where the benchmark has losses, else *each*.
-    """
-    return ("gradient",) if isinstance(benchmark, Differentiable) else ("each",)
-
-
-def table_of(found: Sequence[Estimate]) -> pd.DataFrame:
-    """Put estimates together as `importance.csv`.
-
-    Args:
-        found: the estimates.
-
-    Returns:
-        A row per method and head.
-    """
-    return pd.concat([one.importance for one in found], ignore_index=True)
-
-
-# ---- How bad a model is without each of many sets of heads: measured once per set, kept on disk
-
-
-Heads = frozenset[Head]
-
-
-@dataclass(frozen=True, eq=False)
-class Losing:
-    """The work of measuring a benchmark's loss without some heads.
-
-    Args:
-        benchmark: what is measured.
-    """
-
-    benchmark: Benchmark
-
-    def begin(self, lens: Lens) -> Callable[[Heads], float]:
-        """See `headlens.engine.local.Work`."""
-        return badness(lens, self.benchmark)
-
-
-def losses(
-    lens: Lens,
-    benchmark: Benchmark,
-    sets: Sequence[Heads],
-    units: Units | None,
-    engine: Engine | None = None,
-    progress: bool = False,
-) -> dict[Heads, float]:
-    """Measure what is lost without sets of heads, see `headlens.ablation.importance.badness`.
-
-    Args:
-        lens: the model.
-        benchmark: what is measured.
-        sets: the sets of heads, each once.
-        units: finished work on disk; None keeps none.
-        engine: where they are measured; here by default.
-        progress: show a progress bar on stderr.
-
-    Returns:
-        The loss, or the metric turned so that smaller is better, by set.
-    """
-    names = {out: _name(out) for out in sets}
-    known: dict[Heads, float] = {}
-    for out, name in names.items():
-        found = units.load_facts(name) if units else None
-        if found is not None:
-            known[out] = float(found)
-    queue = [out for out in sets if out not in known]
-    with tqdm(
-        total=len(sets), initial=len(known), desc="remove", disable=not progress, file=sys.stderr, unit="run"
-    ) as bar:
-        for number, loss in (engine or Here()).run(lens, Losing(benchmark), queue):
-            known[queue[number]] = float(loss)
-            if units:
-                units.save_facts(names[queue[number]], float(loss))
-            bar.update()
-    return known
-
-
-def _name(out: Heads) -> str:
-    text = " ".join(map(str, sorted(out)))
-    return f"without {hashlib.sha256(text.encode()).hexdigest()[:24]}"
-
-
-# ---- Everything that the values of a sweep depend on: a run directory made with another key is refused
-
-
-READ_POOLER = ("classification", "harness")  # kinds of benchmark
-
-
-def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, Any]:
-    """Put together what a sweep's values depend on.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads in question.
-        plan: what is done with them.
-
-    Returns:
-        Plain data; equal keys, equal values. Where files lie is not part of it, what is in them is.
-    """
-    poolers = [name for name in lens.missing if "pooler" in name]  # random at every load
-    read_by_nobody = [] if benchmark.facts.get("kind") in READ_POOLER else poolers
-    tags = None if plan.tagged_by is None else tags_sha256(plan.tagged_by)
-    return {
-        "benchmark": benchmark.name,
-        **{f"benchmark_{name}": value for name, value in benchmark.facts.items() if name != "path"},
-        "columns": list(plan.options.columns),
-        "sweep": plan.sweep,
-        "mode": plan.mode,
-        "heads": " ".join(lens.anatomy.name(head) for head in heads),
-        "order": list(plan.order),
-        "step": plan.step,
-        "draws": plan.draws,
-        "screen": plan.screen,
-        "tags": tags,
-        "permutations": plan.permutations,
-        "normalise": plan.normalise,
-        "seed": plan.options.seed,
-        "batch_size": plan.options.batch_size,
-        "max_length": plan.options.max_length,
-        "beams": plan.options.beams,
-        "architecture": lens.anatomy.architecture,
-        "dtype": str(lens.model.dtype),
-        "device": (plan.engine or Here()).device(lens),
-        "weights": fingerprint(lens.model, read_by_nobody),
-        "headlens": headlens.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
+def _permuted(heads: Sequence[Head], generator: np.random.Generator) -> list[Head]:
+    """Put heads in random order."""
+    return [heads[place] for place in generator.permutation(len(heads))]

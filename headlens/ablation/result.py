@@ -2,61 +2,207 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from headlens.ablation.conditions import Condition
+from headlens.ablation.plan import Condition
 from headlens.benchmarks.metrics import Array, Metric, OwnTest
 from headlens.benchmarks.registry import Benchmark, Keyed
+from headlens.errors import RunError
+from headlens.model.heads import STACKS, Head
+from headlens.runs.read import AGAIN, TableForm, at
+from headlens.runs.result import Examples, Result
 from headlens.util.files import ABLATION, AGREEMENT, CONTROLS, GATES, IMPORTANCE
 from headlens.util.statistics import benjamini_hochberg, draws
 
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11
+
 SIGNIFICANT = 0.05  # q-values below it speak for an effect, p-values below it against "no loss"
+BEST = ["layer", "kept", "delta", "ci_low", "ci_high", "p_value", "q_value"]
+_ONE_HEAD = r"\w+\.\d{1,9}\.\d{1,9}"
 
 
-@dataclass(frozen=True, eq=False)
-class Sweep:
+@dataclass(frozen=True, slots=True)
+class MetricName:
+    """What a run says of a metric.
+
+    Args:
+        name: in tables.
+        label: in words, with its unit.
+        larger_is_better: which way it points.
+    """
+
+    name: str
+    label: str
+    larger_is_better: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep(Result):
     """What a sweep measured.
 
     Args:
-        kind: a name in `headlens.ablation.conditions.SWEEPS`.
         table: a row per condition and metric, columns as in `ablation.csv`.
         importance: a row per method and head, columns as in `importance.csv`.
         run: what `run.json` says about it.
-        metrics: the benchmark's metrics, the primary one first.
-        conditions: what was taken out, in the order of the table.
-        baseline: per-example values without ablation [example, column].
-        values: the same under each condition, by its name.
         controls: each condition against its random sets, columns as in `controls.csv`.
-        agreement: rank correlation of every two methods of importance.
         gates: what learned gates came to, columns as in `gates.csv`.
-        notes: what the user should know before believing the numbers.
+        best: of the kind *only*, the best head of each layer, columns as in `best_of_layers.csv`.
+        examples: a few inputs that a report shows the heads on.
+        baseline: per-example values without ablation [example, column]; None in an opened run.
+        values: the same under each condition, by its name; none in an opened run.
     """
 
-    kind: str
+    command = "ablate"
+    forms = (
+        TableForm(
+            "table",
+            ABLATION,
+            ("condition", "sweep", "mode", "removed", "metric", "control_of", "kept", "tag"),
+            ("no_significant_loss",),
+            stem="ablation",
+        ),
+        TableForm("importance", IMPORTANCE, ("stack", "method")),
+        TableForm("controls", CONTROLS, ("condition", "metric"), optional=True),
+        TableForm("gates", GATES, ("stack", "role"), optional=True),
+        TableForm("best", BEST, ("layer", "kept"), optional=True, stem="best_of_layers"),
+    )
     table: pd.DataFrame
     importance: pd.DataFrame
     run: Mapping[str, Any]
-    metrics: tuple[Metric, ...]
-    conditions: tuple[Condition, ...]
-    baseline: Array
-    values: Mapping[str, Array]
     controls: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=CONTROLS))
-    agreement: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=AGREEMENT))
     gates: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=GATES))
-    notes: tuple[str, ...] = ()
+    best: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=BEST))
+    examples: Examples | None = None
+    baseline: Array | None = None
+    values: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """A name in `headlens.ablation.plan.SWEEPS`."""
+        return str(self.table["sweep"].iloc[0])
+
+    @property
+    def mode(self) -> str:
+        """What stood in the place of removed heads, a name in `headlens.model.replacements.MODES`."""
+        return str(self.table["mode"].iloc[0])
+
+    @property
+    def metrics(self) -> tuple[MetricName, ...]:
+        """The benchmark's metrics, the primary one first."""
+        labels, better = (at(self.run, name, default={}) for name in ("metric_labels", "larger_is_better"))
+        names = map(str, self.table["metric"].unique())
+        return tuple(MetricName(one, str(labels.get(one, one)), bool(better.get(one))) for one in names)
+
+    @property
+    def metric(self) -> MetricName:
+        """The primary metric."""
+        return self.metrics[0]
 
     @property
     def primary(self) -> pd.DataFrame:
         """The rows of the primary metric that are no random sets, in order."""
-        rows = self.table[self.table["metric"] == self.metrics[0].name]
-        random = {one.name for one in self.conditions if one.control_of}
-        return rows[~rows["condition"].isin(random)].reset_index(drop=True)
+        rows = self._of_primary(self.table)
+        return rows[rows["control_of"] == ""].reset_index(drop=True)
+
+    @property
+    def primary_controls(self) -> pd.DataFrame:
+        """The primary metric against random sets."""
+        return self._of_primary(self.controls)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What was taken out, in the order of the table."""
+        rows = self._of_primary(self.table)
+        columns = (rows[name] for name in ("condition", "removed", "control_of", "kept", "tag"))
+        return tuple(
+            Condition(name, heads_in(removed), of, next(iter(heads_in(kept)), None), tag)
+            for name, removed, of, kept, tag in zip(*columns, strict=True)
+        )
+
+    @property
+    def heads(self) -> list[Head]:
+        """Every head that it speaks of, in model order."""
+        ranked = zip(*(self.importance[name] for name in ("stack", "layer", "head")), strict=True)
+        known = {head for cell in set(self.table["removed"]) for head in heads_in(cell)}
+        known |= {Head(str(stack), int(layer), int(head)) for stack, layer, head in ranked}
+        order = {stack: number for number, stack in enumerate(STACKS)}
+        return sorted(known, key=lambda head: (order.get(head.stack, len(order)), head))
+
+    @property
+    def agreement(self) -> pd.DataFrame:
+        """Rank correlation rho of every two methods of importance, over n heads."""
+        empty = {"method_a": "", "method_b": "", "rho": np.nan, "n": 0}
+        rows = [
+            [at(one, name, default=default) for name, default in empty.items()]
+            for one in at(self.run, "importance_agreement", default=[])
+        ]
+        return pd.DataFrame(rows, columns=AGREEMENT)
+
+    @property
+    def benchmark(self) -> str:
+        """The name of what it was measured on."""
+        return str(at(self.run, "benchmark", "name", default="the benchmark"))
+
+    @property
+    def estimated_on(self) -> str:
+        """On which examples importance was estimated, in words."""
+        return str(at(self.run, "importance_estimated_on", default="all examples"))
+
+    @property
+    def can_go(self) -> float:
+        """Of *cumulative*, the share of the heads that can go without a significant loss."""
+        return float(at(self.run, "largest_share_without_significant_loss", default=0.0))
+
+    @property
+    def heads_of_model(self) -> int | None:
+        """How many heads the whole model has; None where the run does not say."""
+        of_model = at(self.run, "model", "heads", default=0)
+        return int(at(self.run, "heads_of_model", default=of_model)) or None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know before believing the numbers."""
+        return tuple(map(str, at(self.run, "notes", default=())))
+
+    def _of_primary(self, table: pd.DataFrame) -> pd.DataFrame:
+        rows: pd.DataFrame = table[table["metric"] == self.table["metric"].iloc[0]]
+        return rows
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a run of ``headlens ablate``, whole or not at all."""
+        found = super().read(path)
+        table, better = found.table, at(found.run, "larger_is_better", default={})
+        if table.empty or table["metric"].iloc[0] not in better:
+            what = (
+                f"{path / 'ablation.csv'} holds no rows."
+                if table.empty
+                else f"{path / 'run.json'} does not say which values of {table['metric'].iloc[0]} are better."
+            )
+            raise RunError(what, "Type the same headlens ablate again: what was measured is kept.")
+        for name in ("removed", "kept"):
+            odd = table.loc[~table[name].str.fullmatch(rf"|({_ONE_HEAD})( {_ONE_HEAD})*"), name]
+            if len(odd):
+                raise RunError(
+                    f"Expected heads such as encoder.2.8 in the column {name} of {path / 'ablation.csv'}; "
+                    f"found {odd.iloc[0]!r}.",
+                    AGAIN,
+                )
+        return found
+
+
+def heads_in(cell: str) -> tuple[Head, ...]:
+    """The heads that a cell of the columns `removed` and `kept` names."""
+    parts = (name.split(".") for name in cell.split())
+    return tuple(Head(stack, int(layer), int(head)) for stack, layer, head in parts)
 
 
 def tabulate(
@@ -64,7 +210,7 @@ def tabulate(
     kind: str,
     mode: str,
     metrics: Sequence[Metric],
-    compared: Sequence[Mapping[str, tuple[PairedComparison, int]]],
+    compared: Sequence[pd.DataFrame],
     n_examples: int,
 ) -> pd.DataFrame:
     """Lay out comparisons as `ablation.csv`.
@@ -78,7 +224,7 @@ def tabulate(
         kind: of the sweep.
         mode: what stood in removed heads' places.
         metrics: in the benchmark's order.
-        compared: of each metric, the comparison that a condition is in, by its name, and its place there.
+        compared: of each metric, `PairedComparison.table` of all conditions.
         n_examples: how many examples they rest on.
 
     Returns:
@@ -87,16 +233,15 @@ def tabulate(
     rows = []
     for condition in conditions:
         for metric, found in zip(metrics, compared, strict=True):
-            one, place = found[condition.name]
-            q_value = np.nan if condition.control_of else one.q_value[place]
-            lost = one.delta[place] < 0 if metric.larger_is_better else one.delta[place] > 0
-            certain = one.p_value[place] < SIGNIFICANT
+            value, baseline, delta, low, high, p_value, q_value = found.loc[condition.name].to_numpy(float)
+            lost = delta < 0 if metric.larger_is_better else delta > 0
             rows.append(
                 (
                     condition.name, kind, mode, " ".join(map(str, condition.heads)), len(condition.heads),
-                    metric.name, one.value[place], one.baseline, one.delta[place], one.ci_low[place],
-                    one.ci_high[place], one.p_value[place], q_value, n_examples,
-                    None if np.isnan(one.delta[place]) else not (lost and certain),
+                    metric.name, value, baseline, delta, low, high, p_value,
+                    np.nan if condition.control_of else q_value, n_examples,
+                    None if np.isnan(delta) else not (lost and p_value < SIGNIFICANT),
+                    condition.control_of, str(condition.kept or ""), condition.tag,
                 )
             )  # fmt: skip
     table = pd.DataFrame(rows, columns=ABLATION)
@@ -114,9 +259,10 @@ def against_controls(
         table: `ablation.csv`.
 
     Returns:
-        Mean and 95 % range of the metric over the random sets; and `at_least_as_bad`, the share of them, the
-        set itself counted in, without which the model is as bad or worse: (1 + so many) / (1 + draws), a
-        one-sided p-value of "this set is like a random one" (Phipson and Smyth 2010).
+        Mean and 95 % range of the metric over the random sets; `as_bad_or_worse`, how many of them leave the
+        model as bad as the set itself or worse; and `at_least_as_bad`, their share with the set itself
+        counted in: (1 + so many) / (1 + draws), a one-sided p-value of "this set is like a random one"
+        (Phipson and Smyth 2010).
     """
     random: dict[str, list[str]] = {}
     for one in conditions:
@@ -131,9 +277,9 @@ def against_controls(
             drawn = drawn[~np.isnan(drawn)]
             low, high = np.percentile(drawn, [2.5, 97.5]) if len(drawn) else (np.nan, np.nan)
             mean = drawn.mean() if len(drawn) else np.nan
-            worse = drawn <= value if metric.larger_is_better else drawn >= value
-            share = (1 + worse.sum()) / (1 + len(drawn)) if np.isfinite(value) and len(drawn) else np.nan
-            rows.append((name, metric.name, value, mean, low, high, share, len(drawn)))
+            worse = int((drawn <= value if metric.larger_is_better else drawn >= value).sum())
+            share = (1 + worse) / (1 + len(drawn)) if np.isfinite(value) and len(drawn) else np.nan
+            rows.append((name, metric.name, value, mean, low, high, share, len(drawn), worse))
     return pd.DataFrame(rows, columns=CONTROLS)
 
 
@@ -231,6 +377,11 @@ class PairedComparison:
     p_value: Array
     q_value: Array
 
+    def table(self, names: Sequence[str]) -> pd.DataFrame:
+        """The same as a table, a row per condition by its name; columns from `value` to `q_value`."""
+        columns = ("value", "baseline", "delta", "ci_low", "ci_high", "p_value", "q_value")
+        return pd.DataFrame({name: getattr(self, name) for name in columns}, index=list(names))
+
 
 def compare(
     metric: Metric, baseline: Array, conditions: Sequence[Array], drawn: Array, tests: int = 0
@@ -326,42 +477,52 @@ def two_sided(effect: float, error: float, freedom: int) -> float:
 # ---- The best head of each layer, chosen on one half of the examples and measured on the other
 
 
-BEST = ["layer", "kept", "delta", "ci_low", "ci_high", "p_value", "q_value"]
-
-
-def best_of_layers(sweep: Sweep, seed: int = 0) -> pd.DataFrame:
+def best_of_layers(
+    conditions: Sequence[Condition],
+    values: Mapping[str, Array],
+    baseline: Array,
+    metric: Metric,
+    named: Callable[[Head], str],
+    seed: int = 0,
+) -> pd.DataFrame:
     """Find which head of each layer does best alone, and what the model then loses.
 
     Choosing and measuring on the same examples would flatter the head that is chosen (Michel et al. 2019
     choose on validation data, too).
 
     Args:
-        sweep: of the kind *only*.
+        conditions: those that keep one head of a layer.
+        values: per-example values under each, by its name.
+        baseline: the same without ablation.
+        metric: the primary metric.
+        named: writes a head as users do.
         seed: of the split into halves.
 
     Returns:
         A row per layer: layer, kept (the head), delta of the primary metric, its 95 % interval ci_low and
         ci_high, p_value, and q_value over the layers; over the second half alone.
     """
-    metric = sweep.metrics[0]
-    order = np.random.default_rng(seed).permutation(len(sweep.baseline))
+    layers: dict[str, list[tuple[Head, Array]]] = {}
+    for condition in conditions:
+        if condition.kept is not None:
+            layer = named(condition.kept).rpartition(".")[0]
+            layers.setdefault(layer, []).append((condition.kept, values[condition.name]))
+    if not layers:
+        return pd.DataFrame(columns=BEST)
+    order = np.random.default_rng(seed).permutation(len(baseline))
     first, second = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
     drawn = draws(len(second), seed)
     sign = 1 if metric.larger_is_better else -1
-    layers: dict[str, list[str]] = {}
-    for condition in sweep.conditions:
-        kept = condition.name.removeprefix("only head ")
-        layers.setdefault(kept.rpartition(".")[0], []).append(condition.name)
     rows = []
-    base = sweep.baseline[second]
-    for layer, names in layers.items():
-        worth = [sign * metric.value(sweep.values[name][first]) for name in names]
-        best = names[int(np.argmax(np.nan_to_num(worth, nan=-np.inf)))]
-        values = sweep.values[best][second]
-        deltas = metric.resampled(values, drawn) - metric.resampled(base, drawn)
+    base = baseline[second]
+    for layer, kept in layers.items():
+        worth = [sign * metric.value(found[first]) for _, found in kept]
+        best, found = kept[int(np.argmax(np.nan_to_num(worth, nan=-np.inf)))]
+        there = found[second]
+        deltas = metric.resampled(there, drawn) - metric.resampled(base, drawn)
         low, high = np.nanpercentile(deltas, [2.5, 97.5]) if np.isfinite(deltas).any() else (np.nan, np.nan)
-        delta = metric.value(values) - metric.value(base)
-        p_value = paired_p(metric, values, base) if np.isfinite(delta) else np.nan
-        rows.append((layer, best.removeprefix("only head "), delta, low, high, p_value))
+        delta = metric.value(there) - metric.value(base)
+        p_value = paired_p(metric, there, base) if np.isfinite(delta) else np.nan
+        rows.append((layer, named(best), delta, low, high, p_value))
     table = pd.DataFrame(rows, columns=BEST[:-1])
     return table.assign(q_value=benjamini_hochberg(table["p_value"].to_numpy(np.float64)))

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
+import transformers
+from tqdm import tqdm
 
-from headlens.ablation.conditions import DRAWS, SWEEPS, Choice, Condition
-from headlens.ablation.importance import Estimate, agreement, from_each
-from headlens.ablation.measure import Measuring, Units
-from headlens.ablation.plan import (
-    SweepPlan,
-    default_order,
-    estimates,
-    halves,
-    removal_order,
-    run_key,
-    table_of,
+from headlens.ablation.importance import (
+    Estimate,
+    ImportanceSettings,
+    agreement,
+    badness,
+    estimate,
+    from_each,
+    removed_sets,
 )
+from headlens.ablation.measure import Measuring, Units
+from headlens.ablation.plan import DRAWS, SWEEPS, Choice, Condition, SweepPlan, each
 from headlens.ablation.prefix import MEMORY
 from headlens.ablation.result import (
-    PairedComparison,
     Sweep,
     against_controls,
+    best_of_layers,
     compare,
     headline,
     no_importance,
@@ -35,15 +40,18 @@ from headlens.ablation.result import (
     same_input,
     tabulate,
 )
-from headlens.benchmarks.base import BenchmarkOptions
+from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions
 from headlens.benchmarks.metrics import Array
-from headlens.benchmarks.registry import Benchmark, open_benchmark, sample_benchmark
-from headlens.engine.local import Engine
+from headlens.benchmarks.registry import Benchmark, Differentiable, open_benchmark, sample_benchmark
+from headlens.engine.local import Engine, Here
 from headlens.errors import InputError
 from headlens.model.heads import Head
-from headlens.model.lens import Lens
+from headlens.model.lens import Lens, fingerprint
 from headlens.runs.read import tagged_heads
-from headlens.util.files import GATES, locked
+from headlens.runs.record import Clock, record
+from headlens.runs.result import Examples
+from headlens.util import __version__
+from headlens.util.files import GATES, file_sha256, locked
 from headlens.util.statistics import RESAMPLES, draws
 
 
@@ -134,8 +142,7 @@ def sweep(
         progress=progress,
         engine=engine,
     )
-    plan.check()
-    result = run_sweep(lens, open_for(lens, benchmark, plan.options), plan)
+    result = run_sweep(lens, benchmark, plan)
     for note in result.notes:
         warnings.warn(note, stacklevel=2)
     return result
@@ -157,12 +164,12 @@ def open_for(lens: Lens, benchmark: str | Benchmark | None, options: BenchmarkOp
     return open_benchmark(benchmark, lens, options) if isinstance(benchmark, str) else benchmark
 
 
-def run_sweep(lens: Lens, benchmark: Benchmark, plan: SweepPlan) -> Sweep:
+def run_sweep(lens: Lens, benchmark: str | Benchmark | None, plan: SweepPlan) -> Sweep:
     """Carry out a plan.
 
     Args:
         lens: the model.
-        benchmark: what it is measured on.
+        benchmark: what it is measured on, see `open_for`.
         plan: what to take out and how.
 
     Returns:
@@ -172,27 +179,27 @@ def run_sweep(lens: Lens, benchmark: Benchmark, plan: SweepPlan) -> Sweep:
         InputError: the plan names what does not exist, or heads that the benchmark never runs.
         RunError: `plan.out` holds another run, or cannot be written.
     """
+    clock = Clock.start()
     plan.check()
+    opened = open_for(lens, benchmark, plan.options)
     with nullcontext() if plan.out is None else locked(plan.out):
-        return _swept(lens, benchmark, _heads(lens, benchmark, plan), plan)
+        heads = _heads(lens, opened, plan)
+        units = None
+        if plan.out is not None:
+            units = Units(plan.out, run_key(lens, opened, heads, plan), plan.overwrite)
+        wanted = _study(lens, opened, heads, plan, units)
+        measuring = Measuring(
+            lens, wanted.benchmark, plan.mode, units, prefix_memory=plan.prefix_memory,
+            seed=plan.options.seed, progress=plan.progress, engine=plan.engine,
+        )  # fmt: skip
+        result = _assemble(wanted, measuring, measuring.values(wanted.conditions), plan)
+    said = {one.name: getattr(plan, one.name) for one in fields(plan) if one.name not in _NOT_SAID}
+    facts = {**result.run, "bundled_sample": benchmark is None}
+    run = record("ablate", lens, said, facts, clock)
+    return replace(result, run=run, examples=Examples(lens, opened))
 
 
-def _swept(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan) -> Sweep:
-    units = None
-    if plan.out is not None:
-        units = Units(plan.out, run_key(lens, benchmark, heads, plan), plan.overwrite)
-    wanted = study(lens, benchmark, heads, plan, units)
-    measuring = Measuring(
-        lens,
-        wanted.benchmark,
-        plan.mode,
-        units,
-        prefix_memory=plan.prefix_memory,
-        seed=plan.options.seed,
-        progress=plan.progress,
-        engine=plan.engine,
-    )
-    return assemble(wanted, measuring, measuring.values(wanted.conditions), plan)
+_NOT_SAID = ("engine", "progress", "overwrite")  # options that a record leaves out
 
 
 def _heads(lens: Lens, benchmark: Benchmark, plan: SweepPlan) -> tuple[Head, ...]:
@@ -217,51 +224,37 @@ def _heads(lens: Lens, benchmark: Benchmark, plan: SweepPlan) -> tuple[Head, ...
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class _Study:
     """What a sweep will measure.
 
     Args:
+        lens: the model.
         benchmark: what conditions are measured on.
         conditions: in the order of the tables.
         found: estimates of importance, by method.
         estimated_on: how many examples they rest on, in words.
         measured_examples: numbers of the examples that conditions are measured on, where not all are.
         heads: the heads in question.
-        of_model: how many heads the whole model has.
         tests: how many conditions were in question; more than there are where heads were screened.
     """
 
+    lens: Lens
     benchmark: Benchmark
     conditions: tuple[Condition, ...]
     found: tuple[Estimate, ...]
     estimated_on: str
     heads: tuple[Head, ...]
-    of_model: int
     tests: int
     measured_examples: tuple[int, ...] = ()
 
 
-def study(
+def _study(
     lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan, units: Units | None
-) -> Study:
+) -> _Study:
     """Estimate importance where it is wanted, and list the conditions.
 
     *cumulative* estimates on one half of the examples and is measured on the other; any other sweep does both
     on all of them.
-
-    Args:
-        lens: the model.
-        benchmark: what it is measured on.
-        heads: the heads in question, in model order.
-        plan: what is done with them.
-        units: finished work on disk; None keeps none.
-
-    Returns:
-        What is to be measured.
-
-    Raises:
-        InputError: the plan does not fit the model or the benchmark.
-        RunError: the run that tags are taken from is unfit.
     """
     choice = Choice(lens.anatomy, heads, step=plan.step, draws=plan.draws, seed=plan.options.seed)
     if plan.sweep == "cumulative":
@@ -271,33 +264,32 @@ def study(
         order = ("gradient",)
     if plan.sweep == "tags" and plan.tagged_by is not None:
         choice = replace(choice, tagged=_tagged(lens, heads, plan))
-    found = estimates(lens, benchmark, heads, replace(plan, order=order), units)
+    found = _estimates(lens, benchmark, heads, order, plan, units)
     chosen = _screened(found[0], plan.screen) if plan.screen is not None else heads
     conditions = tuple(SWEEPS[plan.sweep](replace(choice, heads=chosen)))
     tests = sum(not one.control_of for one in conditions)
     said = f"all {benchmark.facts['examples']} examples"
     tests = max(tests, len(heads) if plan.screen else 0)
-    return Study(benchmark, conditions, tuple(found), said, heads, len(lens.anatomy.heads), tests)
+    return _Study(lens, benchmark, conditions, tuple(found), said, heads, tests)
 
 
 def _by_halves(
     lens: Lens, benchmark: Benchmark, choice: Choice, plan: SweepPlan, units: Units | None
-) -> Study:
+) -> _Study:
     numbers = halves(benchmark, plan.options.seed)
     first, second = (benchmark.take(half) for half in numbers)
-    order = plan.order or default_order(benchmark)
-    found = estimates(lens, first, choice.heads, replace(plan, order=order), units)
-    choice = replace(choice, order=removal_order(found[0]), random=order[0] == "random")
+    order = plan.order or (("gradient",) if isinstance(benchmark, Differentiable) else ("each",))
+    found = _estimates(lens, first, choice.heads, order, plan, units)
+    choice = replace(choice, order=_removal_order(found[0]), random=order[0] == "random")
     conditions = tuple(SWEEPS[plan.sweep](choice))
     said = f"a random half, {first.facts['examples']} examples, and measured on the other"
     tests = sum(not one.control_of for one in conditions)
-    of_model = len(lens.anatomy.heads)
-    return Study(second, conditions, tuple(found), said, choice.heads, of_model, tests, tuple(numbers[1]))
+    return _Study(lens, second, conditions, tuple(found), said, choice.heads, tests, tuple(numbers[1]))
 
 
 def _screened(found: Estimate, most: int) -> tuple[Head, ...]:
     """The heads that rank first, in model order."""
-    chosen = set(removal_order(found)[-most:])
+    chosen = set(_removal_order(found)[-most:])
     return tuple(head for head in found.heads if head in chosen)
 
 
@@ -316,54 +308,41 @@ def _tagged(lens: Lens, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, t
 # ---- From per-example values to what a sweep says: comparisons, tables, headlines and warnings
 
 
-def assemble(study: Study, measuring: Measuring, values: Sequence[Array], plan: SweepPlan) -> Sweep:
-    """Compare every condition with the baseline, and lay everything out.
-
-    Args:
-        study: what was measured.
-        measuring: what measured it.
-        values: per-example values of each condition.
-        plan: what was asked for.
-
-    Returns:
-        The result.
-    """
+def _assemble(study: _Study, measuring: Measuring, values: Sequence[Array], plan: SweepPlan) -> Sweep:
+    """Compare every condition with the baseline, and lay everything out."""
     baseline = measuring.baseline()
-    metrics = tuple(study.benchmark.metrics)
+    metrics = study.benchmark.metrics
     measured = {one.name: found for one, found in zip(study.conditions, values, strict=True)}
     drawn = draws(len(baseline), plan.options.seed)
     compared = []
     for metric in metrics:
-        found: dict[str, tuple[PairedComparison, int]] = {}
+        parts = []
         for random in (False, True):
             names = [one.name for one in study.conditions if bool(one.control_of) == random]
-            made = compare(
-                metric, baseline, [measured[name] for name in names], drawn, 0 if random else study.tests
-            )
-            found |= {name: (made, place) for place, name in enumerate(names)}
-        compared.append(found)
+            if names:
+                mine = [measured[name] for name in names]
+                made = compare(metric, baseline, mine, drawn, 0 if random else study.tests)
+                parts.append(made.table(names))
+        compared.append(pd.concat(parts))
     table = tabulate(study.conditions, plan.sweep, plan.mode, metrics, compared, len(baseline))
     importance = _importance(study, table, plan)
     roles = [one.roles for one in study.found if one.roles is not None]
-    agreed = agreement(importance)
+    named = study.lens.anatomy.name
+    said = _notes(study, measuring, baseline, measured)
     return Sweep(
-        kind=plan.sweep,
         table=table,
         importance=importance,
-        run=_facts(study, measuring, plan, table, agreed),
-        metrics=metrics,
-        conditions=study.conditions,
+        run={**_facts(study, measuring, plan, table, importance), "notes": said},
+        controls=against_controls(study.conditions, metrics, table),
+        gates=roles[0] if roles else pd.DataFrame(columns=GATES),
+        best=best_of_layers(study.conditions, measured, baseline, metrics[0], named),
         baseline=baseline,
         values=measured,
-        controls=against_controls(study.conditions, metrics, table),
-        agreement=agreed,
-        gates=roles[0] if roles else pd.DataFrame(columns=GATES),
-        notes=_notes(study, measuring, baseline, measured),
     )
 
 
-def _importance(study: Study, table: pd.DataFrame, plan: SweepPlan) -> pd.DataFrame:
-    parts = [table_of(study.found)] if study.found else []
+def _importance(study: _Study, table: pd.DataFrame, plan: SweepPlan) -> pd.DataFrame:
+    parts = [one.importance for one in study.found]
     if plan.sweep == "each":
         primary = study.benchmark.metrics[0]
         rows = table[table["metric"] == primary.name].set_index("condition")["delta"]
@@ -373,7 +352,7 @@ def _importance(study: Study, table: pd.DataFrame, plan: SweepPlan) -> pd.DataFr
 
 
 def _notes(
-    study: Study, measuring: Measuring, baseline: Array, measured: Mapping[str, Array]
+    study: _Study, measuring: Measuring, baseline: Array, measured: Mapping[str, Array]
 ) -> tuple[str, ...]:
     warn = getattr(study.benchmark, "warn", None)
     own: tuple[str, ...] = warn(baseline) if warn is not None else ()
@@ -382,7 +361,7 @@ def _notes(
 
 
 def _facts(
-    study: Study, measuring: Measuring, plan: SweepPlan, table: pd.DataFrame, agreed: pd.DataFrame
+    study: _Study, measuring: Measuring, plan: SweepPlan, table: pd.DataFrame, importance: pd.DataFrame
 ) -> dict[str, Any]:
     benchmark = study.benchmark
     baseline = measuring.baseline()
@@ -390,8 +369,9 @@ def _facts(
         "benchmark": {"name": benchmark.name, **benchmark.facts},
         "baseline": {metric.name: float(metric.value(baseline)) for metric in benchmark.metrics},
         "larger_is_better": {metric.name: metric.larger_is_better for metric in benchmark.metrics},
+        "metric_labels": {metric.name: metric.label for metric in benchmark.metrics},
         "heads_in_question": len(study.heads),
-        "heads_of_model": study.of_model,
+        "heads_of_model": len(study.lens.anatomy.heads),
         "conditions": len(study.conditions),
         "conditions_reused": measuring.reused,
         "resamples": RESAMPLES,
@@ -402,7 +382,7 @@ def _facts(
     if study.found:
         facts["importance"] = {one.method: one.facts for one in study.found}
         facts["importance_estimated_on"] = study.estimated_on
-        facts["importance_agreement"] = agreed.to_dict("records")
+        facts["importance_agreement"] = agreement(importance).to_dict("records")
     if study.measured_examples:
         facts["measured_examples"] = list(study.measured_examples)
     if plan.sweep == "cumulative":
@@ -410,3 +390,213 @@ def _facts(
         primary = (table["metric"] == benchmark.metrics[0].name) & table["condition"].isin(ordered)
         facts["largest_share_without_significant_loss"] = headline(table[primary], len(study.heads))
     return facts
+
+
+# ---- Importance of heads for a sweep: estimated once by each method that is asked for, and kept on disk
+
+
+def halves(benchmark: Benchmark, seed: int) -> tuple[list[int], list[int]]:
+    """Split examples at random: estimate on one half, and measure on the other what the estimate chose.
+
+    Args:
+        benchmark: what is split.
+        seed: of the split.
+
+    Returns:
+        Numbers of examples, from 0, in order; none is in both.
+
+    Raises:
+        InputError: it has too few examples.
+    """
+    n = int(benchmark.facts["examples"])
+    if n < 2 * MIN_EXAMPLES:
+        raise InputError(
+            f"{benchmark.name} has {n} examples. Importance is estimated on one half of them and measured on "
+            f"the other, which takes {2 * MIN_EXAMPLES} or more.",
+            "Give a longer file, or choose another sweep.",
+        )
+    order = np.random.default_rng(seed).permutation(n)
+    return sorted(order[: n // 2].tolist()), sorted(order[n // 2 :].tolist())
+
+
+def _estimates(
+    lens: Lens,
+    benchmark: Benchmark,
+    heads: tuple[Head, ...],
+    order: Sequence[str],
+    plan: SweepPlan,
+    units: Units | None,
+) -> list[Estimate]:
+    """Estimate importance by several methods, with the settings of a plan; `units` keep what is finished."""
+    return [_kept(lens, benchmark, heads, method, plan, units) for method in order]
+
+
+def _removal_order(found: Estimate) -> tuple[Head, ...]:
+    """Order heads for removal: the least important first, of equals the last, without number at the end."""
+    worth = np.where(np.isnan(found.values), np.inf, found.values)
+    ranks = np.argsort(-worth, kind="stable")
+    return tuple(found.heads[place] for place in ranks[::-1])
+
+
+def _kept(
+    lens: Lens,
+    benchmark: Benchmark,
+    heads: tuple[Head, ...],
+    method: str,
+    plan: SweepPlan,
+    units: Units | None,
+) -> Estimate:
+    name = f"importance {method}"
+    known = units.load_facts(name) if units else None
+    if known is None:
+        made = _made(lens, benchmark, heads, method, plan, units)
+        known = {
+            "values": made.values.tolist(),
+            "error": None if made.error is None else made.error.tolist(),
+            "facts": dict(made.facts),
+            "roles": None if made.roles is None else made.roles.to_dict("list"),
+        }
+        if units:
+            units.save_facts(name, known)
+    return Estimate(
+        method,
+        heads,
+        np.array(known["values"], dtype=np.float64),
+        None if known["error"] is None else np.array(known["error"], dtype=np.float64),
+        known["facts"],
+        None if known["roles"] is None else pd.DataFrame(known["roles"]),
+    )
+
+
+def _made(
+    lens: Lens,
+    benchmark: Benchmark,
+    heads: tuple[Head, ...],
+    method: str,
+    plan: SweepPlan,
+    units: Units | None,
+) -> Estimate:
+    if method == "each":
+        return _measured(lens, benchmark, heads, plan, units)
+    seed, permutations, known = plan.options.seed, plan.permutations, None
+    if method == "shapley":
+        sets = removed_sets(heads, permutations, seed)
+        known = _losses(lens, benchmark, sets, units, plan.engine, plan.progress)
+    settings = ImportanceSettings(
+        normalise=plan.normalise,
+        permutations=permutations,
+        seed=seed,
+        value=None if known is None else known.__getitem__,
+        progress=plan.progress and known is None,
+    )
+    return estimate(lens, benchmark, heads, method, settings)
+
+
+def _measured(
+    lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan, units: Units | None
+) -> Estimate:
+    """The loss of the primary metric when each head is removed alone."""
+    measuring = Measuring(
+        lens, benchmark, plan.mode, units, label="importance ", prefix_memory=plan.prefix_memory,
+        seed=plan.options.seed, progress=plan.progress, engine=plan.engine,
+    )  # fmt: skip
+    metric = benchmark.metrics[0]
+    start = metric.value(measuring.baseline())
+    found = measuring.values(each(Choice(lens.anatomy, heads)))
+    deltas = np.array([metric.value(values) - start for values in found])
+    return Estimate("each", heads, 0.0 - deltas if metric.larger_is_better else deltas)
+
+
+# ---- How bad a model is without each of many sets of heads: measured once per set, kept on disk
+
+
+Heads = frozenset[Head]
+
+
+@dataclass(frozen=True, eq=False)
+class _Losing:
+    """The work of measuring a benchmark's loss without some heads."""
+
+    benchmark: Benchmark
+
+    def begin(self, lens: Lens) -> Callable[[Heads], float]:
+        """See `headlens.engine.local.Work`."""
+        return badness(lens, self.benchmark)
+
+
+def _losses(
+    lens: Lens,
+    benchmark: Benchmark,
+    sets: Sequence[Heads],
+    units: Units | None,
+    engine: Engine | None = None,
+    progress: bool = False,
+) -> dict[Heads, float]:
+    """Measure what is lost without sets of heads, see `headlens.ablation.importance.badness`."""
+    names = {out: _name(out) for out in sets}
+    known: dict[Heads, float] = {}
+    for out, name in names.items():
+        found = units.load_facts(name) if units else None
+        if found is not None:
+            known[out] = float(found)
+    queue = [out for out in sets if out not in known]
+    with tqdm(
+        total=len(sets), initial=len(known), desc="remove", disable=not progress, file=sys.stderr, unit="run"
+    ) as bar:
+        for number, loss in (engine or Here()).run(lens, _Losing(benchmark), queue):
+            known[queue[number]] = float(loss)
+            if units:
+                units.save_facts(names[queue[number]], float(loss))
+            bar.update()
+    return known
+
+
+def _name(out: Heads) -> str:
+    text = " ".join(map(str, sorted(out)))
+    return f"without {hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+# ---- Everything that the values of a sweep depend on: a run directory made with another key is refused
+
+
+def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, Any]:
+    """Put together what a sweep's values depend on.
+
+    Args:
+        lens: the model.
+        benchmark: what it is measured on.
+        heads: the heads in question.
+        plan: what is done with them.
+
+    Returns:
+        Plain data; equal keys, equal values. Where files lie is not part of it, what is in them is.
+    """
+    poolers = [name for name in lens.missing if "pooler" in name]  # random at every load
+    tagged_by = plan.tagged_by if plan.sweep == "tags" else None
+    read_by_nobody = [] if getattr(benchmark, "reads_pooler", False) else poolers
+    return {
+        "benchmark": benchmark.name,
+        **{f"benchmark_{name}": value for name, value in benchmark.facts.items() if name != "path"},
+        "columns": list(plan.options.columns),
+        "sweep": plan.sweep,
+        "mode": plan.mode,
+        "heads": " ".join(lens.anatomy.name(head) for head in heads),
+        "order": list(plan.order),
+        "step": plan.step,
+        "draws": plan.draws,
+        "screen": plan.screen,
+        "tags": file_sha256([tagged_by / "tags.csv"]) if tagged_by else None,
+        "permutations": plan.permutations,
+        "normalise": plan.normalise,
+        "seed": plan.options.seed,
+        "batch_size": plan.options.batch_size,
+        "max_length": plan.options.max_length,
+        "beams": plan.options.beams,
+        "architecture": lens.anatomy.architecture,
+        "dtype": str(lens.model.dtype),
+        "device": (plan.engine or Here()).device(lens),
+        "weights": fingerprint(lens.model, read_by_nobody),
+        "headlens": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -34,6 +35,29 @@ class BenchmarkOptions:
     seed: int = 0
     allow_random_weights: bool = False
     beams: int = 1
+
+
+class BenchmarkKind(ABC):
+    """What a kind of benchmark says of itself; what it does is `headlens.benchmarks.registry.Benchmark`.
+
+    Attributes:
+        kind: its name, which a user types before the colon.
+        form: how it is typed, in help.
+        columns: names of the columns that it reads, in one or more ways; none where it reads no table.
+        needs: the extra that has to be installed for it.
+        reads_pooler: whether a model's pooler counts, which checkpoints often lack.
+    """
+
+    kind: ClassVar[str]
+    form: ClassVar[str]
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    needs: ClassVar[str] = ""
+    reads_pooler: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Any:
+        """Make the benchmark of what stands after the colon."""
 
 
 def need_tokenizer(lens: Lens) -> Any:

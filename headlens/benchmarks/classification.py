@@ -1,4 +1,4 @@
-"""ClassificationBenchmark with the head that a checkpoint was trained with."""
+"""Classification with the head that a checkpoint was trained with."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
-from headlens.benchmarks.base import BenchmarkOptions, Lot, longest_input
-from headlens.benchmarks.files import Coded, Labelled, below_chance, encode, listed, read_labelled
+from headlens.benchmarks.base import BenchmarkKind, BenchmarkOptions, Lot, longest_input
+from headlens.benchmarks.files import CHOICES, Coded, Labelled, below_chance, encode, listed, read_labelled
 from headlens.benchmarks.metrics import Accuracy, Array, MacroF1, Matthews, Metric
 from headlens.benchmarks.predict import check_outputs, no_cache, padded, predicts_next, run_batches
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError, ModelError
 from headlens.model.devices import moved
 from headlens.model.lens import Lens, body_weights
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 
 
 @dataclass(frozen=True, eq=False)
-class ClassificationBenchmark:
+class ClassificationBenchmark(BenchmarkKind):
     """Labelled texts, or pairs of texts, against the label that a sequence classifier gives them.
 
     The loss is the cross-entropy of the right label. The file may hold some of the model's labels only; all
@@ -47,6 +48,10 @@ class ClassificationBenchmark:
     facts: Mapping[str, Any]
     options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[Metric, ...]] = (Accuracy(2), MacroF1(0, 1), Matthews(0, 1))
+    kind: ClassVar[str] = "classification"
+    form: ClassVar[str] = "classification:FILE.csv|tsv|jsonl"
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = CHOICES
+    reads_pooler: ClassVar[bool] = True
 
     @classmethod
     def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> ClassificationBenchmark:
@@ -66,21 +71,21 @@ class ClassificationBenchmark:
             ModelError: the model is no classifier, or weights of its head are missing.
         """
         check_classifier(lens, options)
-        path = from_home(target)
-        examples = read_labelled(path, options.columns)
+        file = InputFile(from_home(target))
+        examples = read_labelled(file, options.columns)
         gold, how = match_labels(lens, examples)
         coded = encode(lens, examples, longest_input(lens, options.max_length))
         facts = {
-            "kind": "classification",
-            "path": str(path),
-            "sha256": file_sha256([path]),
+            "kind": cls.kind,
+            "path": str(file),
+            "sha256": file.sha256,
             "examples": len(examples),
             "example": "text" if len(examples[0].texts) == 1 else "pair of texts",
             "tokens": sum(len(one.ids) for one in coded),
             "classes": lens.model.config.num_labels,
             "labels": how,
         }
-        return cls(f"classification:{path.name}", coded, gold, lens.anatomy.stacks, facts, options)
+        return cls(f"{cls.kind}:{file.path.name}", coded, gold, lens.anatomy.stacks, facts, options)
 
     def measure(self, lens: Lens) -> Array:
         """Classify every example.

@@ -8,11 +8,10 @@ import json
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from headlens.benchmarks.base import MIN_EXAMPLES, need_tokenizer
-from headlens.corpus.corpus import read_text
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.model.lens import Lens
 from headlens.util.files import parse_json
@@ -34,14 +33,14 @@ class Row:
     cells: tuple[str, ...]
 
 
-def read_rows(path: Path, expected: Sequence[str], columns: Sequence[str] = ()) -> list[Row]:
+def read_rows(file: InputFile, expected: Sequence[str], columns: Sequence[str] = ()) -> list[Row]:
     """Read the wanted columns of a tab-separated file.
 
     Quotation marks are text like any other: a cell is what stands between two tabs. Blank lines are no
     rows.
 
     Args:
-        path: the file.
+        file: the file.
         expected: names of the columns that are wanted.
         columns: names that stand for those in this file's header, or numbers from 0 for a file without
             header; as many as `expected`. By default the expected names themselves.
@@ -52,29 +51,29 @@ def read_rows(path: Path, expected: Sequence[str], columns: Sequence[str] = ()) 
     Raises:
         InputError: the file cannot be read, lacks a column, or a row is shorter than the header.
     """
-    return pick(path, tab_lines(path), [expected], columns, "tab-separated")
+    return pick(file, tab_lines(file), [expected], columns, "tab-separated")
 
 
-def tab_lines(path: Path) -> Lines:
+def tab_lines(file: InputFile) -> Lines:
     """Read a tab-separated file.
 
     Args:
-        path: the file.
+        file: the file.
 
     Returns:
         The number of each line that is not blank, and its cells.
     """
-    text = read_text(path).split("\n")
+    text = file.text.split("\n")
     return [(number, line.split("\t")) for number, line in enumerate(text, start=1) if line.strip()]
 
 
 def pick(
-    path: Path, lines: Lines, choices: Sequence[Sequence[str]], columns: Sequence[str], separated: str
+    file: InputFile, lines: Lines, choices: Sequence[Sequence[str]], columns: Sequence[str], separated: str
 ) -> list[Row]:
     """Pick the wanted columns.
 
     Args:
-        path: where the lines come from.
+        file: where the lines come from.
         lines: numbered lines, the header among them.
         choices: names of the columns that are wanted, in one or more ways; without `columns` the first way
             that the header allows.
@@ -93,11 +92,11 @@ def pick(
         places, names = [int(name) for name in names], [f"number {int(name)}" for name in names]
     else:
         if any(name not in header for name in names):
-            raise _lacking(path, header, [names] if columns else choices)
+            raise _lacking(file, header, [names] if columns else choices)
         twice = next((name for name in names if header.count(name) > 1), None)
         if twice is not None:
             raise InputError(
-                f"{path}, line {lines[0][0]}: expected one column {twice}, found {header.count(twice)}.",
+                f"{file}, line {lines[0][0]}: expected one column {twice}, found {header.count(twice)}.",
                 "Rename the others, or choose others with --columns.",
             )
         places = [header.index(name) for name in names]
@@ -107,10 +106,10 @@ def pick(
         lost = next((name for place, name in zip(places, names, strict=True) if place >= len(cells)), None)
         if lost is not None:
             raise InputError(
-                f"{path}, line {number}: expected a column {lost}, found {len(cells)} {separated} columns.",
+                f"{file}, line {number}: expected a column {lost}, found {len(cells)} {separated} columns.",
                 "Correct the line, or choose others with --columns.",
             )
-        rows.append(Row(f"{path}, line {number}", tuple(cells[place].strip() for place in places)))
+        rows.append(Row(f"{file}, line {number}", tuple(cells[place].strip() for place in places)))
     return rows
 
 
@@ -156,11 +155,11 @@ def are_numbers(names: Sequence[str]) -> bool:
     return all(name.isascii() and name.isdigit() and len(name) < 10 for name in names)
 
 
-def _lacking(path: Path, header: Sequence[str], choices: Sequence[Sequence[str]]) -> InputError:
+def _lacking(file: InputFile, header: Sequence[str], choices: Sequence[Sequence[str]]) -> InputError:
     found = ", ".join(repr(cell[:40]) for cell in header) or "an empty file"
     numbers = ",".join(map(str, range(len(choices[0]))))
     return InputError(
-        f"{path}: expected the columns {_ways(choices)} in its header, found {found}.",
+        f"{file}: expected the columns {_ways(choices)} in its header, found {found}.",
         f"Name the columns with --columns, or number them for a file without header: --columns {numbers}",
     )
 
@@ -173,12 +172,15 @@ def _ways(choices: Sequence[Sequence[str]]) -> str:
 
 
 def read_table(
-    path: Path, choices: Sequence[Sequence[str]], columns: Sequence[str] = (), numeric: Sequence[str] = ()
+    file: InputFile,
+    choices: Sequence[Sequence[str]],
+    columns: Sequence[str] = (),
+    numeric: Sequence[str] = (),
 ) -> list[Row]:
     """Read the wanted columns of a file in the format that its name ends in.
 
     Args:
-        path: a file named .csv, .tsv or .jsonl.
+        file: one named .csv, .tsv or .jsonl.
         choices: names of the columns that are wanted, in one or more ways; the first that the file allows.
         columns: names that stand for one of the choices, or numbers from 0 for a file without header.
         numeric: those of the wanted names whose JSON values may be whole numbers, too.
@@ -189,24 +191,24 @@ def read_table(
     Raises:
         InputError: the file has another name, cannot be read, or lacks a column.
     """
-    suffix = path.suffix.lower()
+    suffix = file.path.suffix.lower()
     if suffix == ".csv":
-        return pick(path, comma_lines(path), choices, columns, "comma-separated")
+        return pick(file, comma_lines(file), choices, columns, "comma-separated")
     if suffix == ".tsv":
-        return pick(path, tab_lines(path), choices, columns, "tab-separated")
+        return pick(file, tab_lines(file), choices, columns, "tab-separated")
     if suffix == ".jsonl":
-        return read_json_lines(path, choices, columns, numeric)
+        return read_json_lines(file, choices, columns, numeric)
     raise InputError(
-        f"{path}: expected a file named .csv, .tsv or .jsonl, found {suffix or 'no ending'}.",
+        f"{file}: expected a file named .csv, .tsv or .jsonl, found {suffix or 'no ending'}.",
         "Rename it after what it holds.",
     )
 
 
-def comma_lines(path: Path) -> Lines:
+def comma_lines(file: InputFile) -> Lines:
     """Read a file of comma-separated values; a cell in double quotes may hold commas and line ends.
 
     Args:
-        path: the file.
+        file: the file.
 
     Returns:
         The number of the line that each row begins on, and its cells; blank rows are left out.
@@ -215,7 +217,7 @@ def comma_lines(path: Path) -> Lines:
         InputError: quotes are not closed, or a row has not as many cells as the first one, as happens where
             a text with a comma is not quoted.
     """
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(file.text, newline=""), strict=True)
     lines: Lines = []
     start = 1
     remedy = "Put cells that hold commas or line ends in double quotes, and double the quotes inside."
@@ -225,11 +227,11 @@ def comma_lines(path: Path) -> Lines:
                 lines.append((start, cells))
             start = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"{path}, line {start}: expected comma-separated cells: {error}.", remedy) from None
+        raise InputError(f"{file}, line {start}: expected comma-separated cells: {error}.", remedy) from None
     for number, cells in lines:
         if len(cells) != len(lines[0][1]):
             raise InputError(
-                f"{path}, line {number}: expected {len(lines[0][1])} comma-separated cells as in the first "
+                f"{file}, line {number}: expected {len(lines[0][1])} comma-separated cells as in the first "
                 f"line, found {len(cells)}.",
                 remedy,
             )
@@ -237,12 +239,15 @@ def comma_lines(path: Path) -> Lines:
 
 
 def read_json_lines(
-    path: Path, choices: Sequence[Sequence[str]], columns: Sequence[str] = (), numeric: Sequence[str] = ()
+    file: InputFile,
+    choices: Sequence[Sequence[str]],
+    columns: Sequence[str] = (),
+    numeric: Sequence[str] = (),
 ) -> list[Row]:
     """Read the wanted fields of a file with one JSON object a line.
 
     Args:
-        path: the file.
+        file: the file.
         choices: names of the fields that are wanted, in one or more ways; the first that line 1 allows.
         columns: names that stand for one of the choices.
         numeric: those of the wanted names whose values may be whole numbers, too.
@@ -256,7 +261,7 @@ def read_json_lines(
     rows: list[Row] = []
     names: list[str] = []
     whole: list[bool] = []
-    for place, values in _objects(path):
+    for place, values in _objects(file):
         if not rows:
             names = wanted(choices, columns, values)
             expected = next(choice for choice in choices if len(choice) == len(names))
@@ -266,12 +271,12 @@ def read_json_lines(
     return rows
 
 
-def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(file: InputFile) -> Iterator[tuple[str, dict[str, Any]]]:
     """Place and content of each JSON object."""
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(file.text.split("\n"), start=1):
         if not line.strip():
             continue
-        place = f"{path}, line {number}"
+        place = f"{file}, line {number}"
         try:
             values = parse_json(line, partial(_once, place))
         except ValueError as error:
@@ -359,11 +364,11 @@ class Coded:
     types: tuple[int, ...] = ()
 
 
-def read_labelled(path: Path, columns: Sequence[str] = ()) -> list[Labelled]:
+def read_labelled(file: InputFile, columns: Sequence[str] = ()) -> list[Labelled]:
     """Read a file of labelled texts.
 
     Args:
-        path: a file named .csv, .tsv or .jsonl, with the columns text (or text_a and text_b) and label.
+        file: one named .csv, .tsv or .jsonl, with the columns text (or text_a and text_b) and label.
         columns: names that stand for those, or numbers from 0 for a file without header.
 
     Returns:
@@ -373,7 +378,7 @@ def read_labelled(path: Path, columns: Sequence[str] = ()) -> list[Labelled]:
         InputError: the file is unfit; the message names file and line.
     """
     made = []
-    for row in read_table(path, CHOICES, columns, numeric=("label",)):
+    for row in read_table(file, CHOICES, columns, numeric=("label",)):
         names = next(choice for choice in CHOICES if len(choice) == len(row.cells))
         cells = [cell.strip() for cell in row.cells]
         for name, cell in zip(names, cells, strict=True):
@@ -383,7 +388,7 @@ def read_labelled(path: Path, columns: Sequence[str] = ()) -> list[Labelled]:
         made.append(Labelled(row.place, tuple(cells[:-1]), cells[-1]))
     if len(made) < MIN_EXAMPLES:
         raise InputError(
-            f"{path}: expected at least {MIN_EXAMPLES} examples, found {len(made)}.", "Give a longer file."
+            f"{file}: expected at least {MIN_EXAMPLES} examples, found {len(made)}.", "Give a longer file."
         )
     return made
 

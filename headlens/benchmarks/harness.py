@@ -15,12 +15,18 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, longest_input, need_tokenizer
+from headlens.benchmarks.base import (
+    MIN_EXAMPLES,
+    BenchmarkKind,
+    BenchmarkOptions,
+    longest_input,
+    need_tokenizer,
+)
 from headlens.benchmarks.metrics import Accuracy, Array, Ratio
 from headlens.benchmarks.predict import check_head_weights, predicts_next, run_batches, writing_numbers
 from headlens.errors import InputError, ModelError, first_line
@@ -30,7 +36,7 @@ from headlens.util.files import from_home, is_there
 
 
 @dataclass(frozen=True, eq=False)
-class Harness:
+class Harness(BenchmarkKind):
     """Tasks of lm-evaluation-harness (Gao et al. 2021), their numbers equal to those of `lm_eval`.
 
     An example is a document of a task; examples stand in the order of tasks and documents. Metrics are those
@@ -60,6 +66,10 @@ class Harness:
     stacks: tuple[str, ...]
     facts: Mapping[str, Any]
     options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
+    kind: ClassVar[str] = "harness"
+    form: ClassVar[str] = "harness:TASK"
+    needs: ClassVar[str] = "harness"
+    reads_pooler: ClassVar[bool] = True
 
     @property
     def metrics(self) -> tuple[Ratio, ...]:
@@ -98,7 +108,7 @@ class Harness:
             )
         check_tokenizer(lens, documents)
         facts = {
-            "kind": "harness",
+            "kind": cls.kind,
             "examples": len(documents),
             "example": "document",
             "tasks": {name: about(task) for name, task in tasks.items()},
@@ -107,7 +117,7 @@ class Harness:
         }
         longest = longest_input(lens, options.max_length)
         specs = (Path(spec.strip()) for spec in target.split(",") if spec.strip())
-        name = f"harness:{','.join(spec.stem if spec.suffix in YAML else spec.name for spec in specs)}"
+        name = f"{cls.kind}:{','.join(spec.stem if spec.suffix in YAML else spec.name for spec in specs)}"
         return cls(name, tasks, documents, scores, longest, lens.anatomy.stacks, facts, options)
 
     def measure(self, lens: Lens) -> Array:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
+from headlens.benchmarks.base import (
+    MIN_EXAMPLES,
+    BenchmarkKind,
+    BenchmarkOptions,
+    Lot,
+    longest_input,
+    need_tokenizer,
+)
 from headlens.benchmarks.metrics import Array, Ratio
 from headlens.benchmarks.predict import (
     Predicted,
@@ -22,10 +29,10 @@ from headlens.benchmarks.predict import (
     run_batches,
     tokens_at_once,
 )
-from headlens.corpus.corpus import read_text
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.model.lens import Lens
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 
 WINDOW = 128  # tokens of a window unless --max-length says otherwise
 MASKED_SHARE = 0.15  # of the non-special tokens (Devlin et al. 2019)
@@ -41,7 +48,7 @@ _MASKED = (
 
 
 @dataclass(frozen=True, eq=False)
-class Language:
+class Language(BenchmarkKind):
     """Cross-entropy of a text's tokens under a causal or masked language model.
 
     An example is a window of whole lines (`headlens.benchmarks.language`) of at most 128 tokens, or
@@ -67,6 +74,8 @@ class Language:
     facts: Mapping[str, Any]
     stacks: tuple[str, ...]
     options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
+    kind: ClassVar[str] = "language"
+    form: ClassVar[str] = "language:FILE.txt"
 
     @property
     def metrics(self) -> tuple[Ratio, ...]:
@@ -90,10 +99,10 @@ class Language:
             ModelError: the model has no language-model head, or its weights are missing.
         """
         check_head(lens, options)
-        path = from_home(target)
-        texts = [[text] for text in windows(read_text(path), need_tokenizer(lens), _limit(lens, options))]
-        facts = {"path": str(path), "sha256": file_sha256([path]), "example": "window of whole lines"}
-        return cls.of_texts(f"language:{path.name}", texts, lens, options, facts)
+        file = InputFile(from_home(target))
+        texts = [[text] for text in windows(file.text, need_tokenizer(lens), _limit(lens, options))]
+        facts = {"path": str(file), "sha256": file.sha256, "example": "window of whole lines"}
+        return cls.of_texts(f"{cls.kind}:{file.path.name}", texts, lens, options, facts)
 
     @classmethod
     def of_texts(
@@ -136,7 +145,7 @@ class Language:
                 "Give a longer text, or a smaller --max-length.",
             )
         scored_tokens = sum(len(window.gold) for window in made)
-        about = {"kind": "language", **facts, "examples": examples, "scored_tokens": scored_tokens}
+        about = {"kind": cls.kind, **facts, "examples": examples, "scored_tokens": scored_tokens}
         about["predicts"] = "next token" if causal else "masked tokens"
         return cls(name, made, causal, about, lens.anatomy.stacks, options)
 

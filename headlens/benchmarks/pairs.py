@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
+from headlens.benchmarks.base import (
+    MIN_EXAMPLES,
+    BenchmarkKind,
+    BenchmarkOptions,
+    Lot,
+    longest_input,
+    need_tokenizer,
+)
 from headlens.benchmarks.files import Row, read_json_lines
 from headlens.benchmarks.metrics import Accuracy, Array, Metric, Ratio
 from headlens.benchmarks.predict import (
@@ -23,16 +29,17 @@ from headlens.benchmarks.predict import (
     run_batches,
     tokens_at_once,
 )
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.model.devices import moved
 from headlens.model.lens import Lens
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 
 FIELDS = ("sentence_good", "sentence_bad")  # of BLiMP (Warstadt et al. 2020)
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(BenchmarkKind):
     """Minimal pairs of sentences, against a language model's log-probability of each.
 
     Causal: the sum of the log-probabilities of a sentence's tokens, each given those before it. Special
@@ -69,6 +76,9 @@ class Pairs:
         Accuracy(0),
         Ratio("margin", "log-probability margin (nats)", True, 1),
     )
+    kind: ClassVar[str] = "pairs"
+    form: ClassVar[str] = "pairs:FILE.jsonl"
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = (FIELDS,)
 
     @classmethod
     def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Pairs:
@@ -86,16 +96,16 @@ class Pairs:
             InputError: the file is unfit; the message names file and line.
             ModelError: the model has no language-model head, or its weights are missing.
         """
-        check_head(lens, options, "pairs")
-        path = from_home(target)
-        rows = read_json_lines(path, [FIELDS], options.columns)
-        _check(path, rows)
+        check_head(lens, options, cls.kind)
+        file = InputFile(from_home(target))
+        rows = read_json_lines(file, [FIELDS], options.columns)
+        _check(file, rows)
         causal = predicts_next(lens)
         sentences = encode(lens, rows, causal, longest_input(lens, options.max_length))
         facts = {
-            "kind": "pairs",
-            "path": str(path),
-            "sha256": file_sha256([path]),
+            "kind": cls.kind,
+            "path": str(file),
+            "sha256": file.sha256,
             "examples": len(rows),
             "example": "pair of sentences",
             "scored_tokens": sum(len(sentence.scored) for sentence in sentences),
@@ -105,7 +115,7 @@ class Pairs:
         if causal:
             facts["context_token"] = context_token(lens)[1]
         mask = None if causal else lens.tokenizer.mask_token_id
-        return cls(f"pairs:{path.name}", sentences, mask, lens.anatomy.stacks, facts, options)
+        return cls(f"{cls.kind}:{file.path.name}", sentences, mask, lens.anatomy.stacks, facts, options)
 
     def measure(self, lens: Lens) -> Array:
         """Score both sentences of every pair.
@@ -208,7 +218,7 @@ def _same(sentences: Sequence[ScoredSentence]) -> list[int]:
     return [i for i in range(len(sentences) // 2) if sentences[2 * i] == sentences[2 * i + 1]]
 
 
-def _check(path: Path, rows: Sequence[Row]) -> None:
+def _check(file: InputFile, rows: Sequence[Row]) -> None:
     for row in rows:
         for name, text in zip(FIELDS, row.cells, strict=True):
             if not text.strip():
@@ -220,7 +230,7 @@ def _check(path: Path, rows: Sequence[Row]) -> None:
             )
     if len(rows) < MIN_EXAMPLES:
         raise InputError(
-            f"{path}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
+            f"{file}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
         )
 
 

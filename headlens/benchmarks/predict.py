@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from headlens.benchmarks.base import BenchmarkOptions, need_tokenizer
-from headlens.errors import ModelError
+from headlens.errors import ModelError, is_out_of_memory
 from headlens.model.blocks import replaced_forward
-from headlens.model.devices import is_out_of_memory, moved
+from headlens.model.devices import moved
 from headlens.model.finite import holds_none
 from headlens.model.lens import Lens, body_weights, check_ids, known_pad
 from headlens.model.trace import run

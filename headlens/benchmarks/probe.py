@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,19 +13,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from headlens.benchmarks.base import BenchmarkOptions, Lot, longest_input
-from headlens.benchmarks.files import Labelled, below_chance, encode, listed, read_labelled
+from headlens.benchmarks.base import BenchmarkKind, BenchmarkOptions, Lot, longest_input
+from headlens.benchmarks.files import CHOICES, Labelled, below_chance, encode, listed, read_labelled
 from headlens.benchmarks.metrics import Accuracy, Array, MacroF1, Metric
 from headlens.benchmarks.predict import embed, embed_batch, run_batches
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.model.devices import moved
 from headlens.model.finite import diagnosing
 from headlens.model.lens import Lens
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 
 
 @dataclass(frozen=True, eq=False)
-class Probe:
+class Probe(BenchmarkKind):
     """A linear classifier that was fitted on the whole model's features, applied to those it has now.
 
     Features are the mean of the last hidden states over all tokens, as in `similarity`; of an encoder-
@@ -58,6 +57,9 @@ class Probe:
     shared: Sequence[bool]
     options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[Metric, ...]] = (Accuracy(2), MacroF1(0, 1))
+    kind: ClassVar[str] = "probe"
+    form: ClassVar[str] = "probe:TRAIN,TEST"
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = CHOICES
 
     @classmethod
     def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Probe:
@@ -75,17 +77,16 @@ class Probe:
         Raises:
             InputError: a file is unfit, both are the same, or TEST has a label that TRAIN lacks.
         """
-        need_sklearn()
-        train_path, test_path = _paths(target)
-        train, test = (read_labelled(path, options.columns) for path in (train_path, test_path))
-        hashes = _hashes(train_path, test_path)
+        train_file, test_file = _files(target)
+        train, test = (read_labelled(file, options.columns) for file in (train_file, test_file))
+        _check_differ(train_file, test_file)
         labels = sorted({example.label for example in train})
         if len(labels) < 2:
             raise InputError(
-                f"{train_path}: expected two labels or more, found {labels[0]!r} alone.",
+                f"{train_file}: expected two labels or more, found {labels[0]!r} alone.",
                 "Check the label column.",
             )
-        classes, gold = (_numbered(part, labels, train_path) for part in (train, test))
+        classes, gold = (_numbered(part, labels, train_file) for part in (train, test))
         longest = longest_input(lens, options.max_length)
         train_ids, ids = ([one.ids for one in encode(lens, part, longest)] for part in (train, test))
         again = partial(embed, lens, train_ids, options.batch_size)
@@ -94,10 +95,10 @@ class Probe:
         linear = fit(features.numpy(), classes)
         right = linear.log_probabilities(features).argmax(dim=1) == torch.tensor(classes)
         facts = {
-            "kind": "probe",
-            "path": f"{train_path},{test_path}",
-            "sha256": hashes[1],
-            "train_sha256": hashes[0],
+            "kind": cls.kind,
+            "path": f"{train_file},{test_file}",
+            "sha256": test_file.sha256,
+            "train_sha256": train_file.sha256,
             "examples": len(test),
             "example": "text" if len(test[0].texts) == 1 else "pair of texts",
             "tokens": sum(map(len, ids)),
@@ -106,7 +107,7 @@ class Probe:
             "labels": labels,
         }
         encoder = ("encoder",) if lens.model.config.is_encoder_decoder else lens.anatomy.stacks
-        name = f"probe:{train_path.name},{test_path.name}"
+        name = f"{cls.kind}:{train_file.path.name},{test_file.path.name}"
         known = {example.texts for example in train}
         shared = [example.texts in known for example in test]
         return cls(name, ids, gold, labels, linear, encoder, facts, shared, options)
@@ -185,29 +186,26 @@ class Probe:
         )
 
 
-def _paths(target: str) -> tuple[Path, Path]:
+def _files(target: str) -> tuple[InputFile, InputFile]:
     parts = [part.strip() for part in target.split(",")]
     if len(parts) != 2 or not all(parts):
         raise InputError(
             f"Expected probe:TRAIN,TEST, two files and one comma, found 'probe:{target}'.",
             "Type for example probe:train.csv,test.csv.",
         )
-    train, test = (from_home(part) for part in parts)
+    train, test = (InputFile(from_home(part)) for part in parts)
     return train, test
 
 
-def _hashes(train: Path, test: Path) -> list[str]:
-    """Hashes of both files, which must not be the same."""
-    made = [file_sha256([path]) for path in (train, test)]
-    if made[0] == made[1]:
+def _check_differ(train: InputFile, test: InputFile) -> None:
+    if train.sha256 == test.sha256:
         raise InputError(
             f"Expected two files that differ, found the same examples in {train} and {test}.",
             "Name others for one of them: a classifier is not tested on what it was fitted on.",
         )
-    return made
 
 
-def _numbered(examples: Sequence[Labelled], labels: Sequence[str], train: Path) -> list[int]:
+def _numbered(examples: Sequence[Labelled], labels: Sequence[str], train: InputFile) -> list[int]:
     number = {label: index for index, label in enumerate(labels)}
     for example in examples:
         if example.label not in number:
@@ -287,15 +285,3 @@ def pipeline(features: Array, classes: Sequence[int]) -> Any:
     parts = [import_module(f"sklearn.{name}") for name in ("preprocessing", "linear_model", "pipeline")]
     scaler, regression = parts[0].StandardScaler(), parts[1].LogisticRegression(max_iter=MOST_STEPS)
     return parts[2].make_pipeline(scaler, regression).fit(features, classes)
-
-
-def need_sklearn() -> None:
-    """Make sure that scikit-learn is installed; it is slow to import, so only `fit` does.
-
-    Raises:
-        InputError: it is not.
-    """
-    if find_spec("sklearn") is None:
-        raise InputError(
-            "The benchmark probe needs the package scikit-learn.", "Type: pip install scikit-learn"
-        )

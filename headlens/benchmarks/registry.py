@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import headlens.data
-from headlens.benchmarks.base import BenchmarkOptions, Lot, longest_input, need_tokenizer
+from headlens.benchmarks.base import BenchmarkKind, BenchmarkOptions, Lot, longest_input, need_tokenizer
 from headlens.benchmarks.classification import ClassificationBenchmark
 from headlens.benchmarks.harness import Harness
 from headlens.benchmarks.language import Language, windows
@@ -19,10 +17,10 @@ from headlens.benchmarks.probe import Probe
 from headlens.benchmarks.similarity import SimilarityBenchmark
 from headlens.benchmarks.translation import Translation
 from headlens.corpus.conllu import read_conllu
+from headlens.corpus.corpus import SAMPLE
 from headlens.errors import InputError
 from headlens.model.lens import Lens
 
-SAMPLE = Path(headlens.data.__file__).parent / "sample"
 IN_PACKAGE = "headlens/data/sample"  # how a record names the sample, wherever headlens is installed
 
 
@@ -104,16 +102,31 @@ class Showable(Benchmark, Protocol):
         """Token ids of what the model reads, as it reads them."""
 
 
-KINDS: Mapping[str, Callable[[str, Lens, BenchmarkOptions], Benchmark]] = {
-    "classification": ClassificationBenchmark.open,
-    "harness": Harness.open,
-    "language": Language.open,
-    "pairs": Pairs.open,
-    "probe": Probe.open,
-    "similarity": SimilarityBenchmark.open,
-    "translation": Translation.open,
+KINDS: dict[str, type[BenchmarkKind]] = {
+    kind.kind: kind
+    for kind in (
+        ClassificationBenchmark,
+        Harness,
+        Language,
+        Pairs,
+        Probe,
+        SimilarityBenchmark,
+        Translation,
+    )
 }
-"""What opens each kind of benchmark: what stands after the colon, the model, options."""
+"""The kinds of benchmarks by their names."""
+
+
+def forms() -> str:
+    """Say how each kind is typed, and which extra it needs."""
+    extras = {kind: f" (extra {kind.needs})" if kind.needs else "" for kind in KINDS.values()}
+    return ", ".join(f"{kind.form}{extra}" for kind, extra in extras.items())
+
+
+def default_columns() -> str:
+    """Say which columns each kind reads where the user names none."""
+    ways = {name: " or ".join(map(",".join, kind.columns)) for name, kind in KINDS.items()}
+    return "; ".join(f"{way} of {name}" for name, way in ways.items() if way)
 
 
 def open_benchmark(spec: str, lens: Lens, options: BenchmarkOptions | None = None) -> Benchmark:
@@ -136,7 +149,8 @@ def open_benchmark(spec: str, lens: Lens, options: BenchmarkOptions | None = Non
         found = f"There is no benchmark {kind!r}." if colon else f"Expected KIND:FILE, found {spec!r}."
         found = f"The benchmark {kind!r} lacks its file." if kind in KINDS else found
         raise InputError(found, f"The kinds are {', '.join(KINDS)}; type for example similarity:pairs.tsv.")
-    return KINDS[kind](target, lens, options or BenchmarkOptions())
+    opened: Benchmark = KINDS[kind].open(target, lens, options or BenchmarkOptions())
+    return opened
 
 
 def sample_benchmark(lens: Lens, options: BenchmarkOptions | None = None) -> Benchmark:

@@ -11,20 +11,28 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity
 
-from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
+from headlens.benchmarks.base import (
+    MIN_EXAMPLES,
+    BenchmarkKind,
+    BenchmarkOptions,
+    Lot,
+    longest_input,
+    need_tokenizer,
+)
 from headlens.benchmarks.files import Row, read_rows
 from headlens.benchmarks.metrics import Array, Correlation
 from headlens.benchmarks.predict import embed, embed_batch, run_batches
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.model.lens import Lens
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 from headlens.util.formatting import decimal
 
 COLUMNS = ("text_a", "text_b", "score")
 
 
 @dataclass(frozen=True, eq=False)
-class SimilarityBenchmark:
+class SimilarityBenchmark(BenchmarkKind):
     """Pairs of texts with a gold score, against the cosine of their embeddings.
 
     A text's embedding is the mean of the model's last hidden states over its tokens, special ones included,
@@ -55,6 +63,9 @@ class SimilarityBenchmark:
         Correlation("spearman", "Spearman correlation with gold", ranked=True),
         Correlation("pearson", "Pearson correlation with gold", ranked=False),
     )
+    kind: ClassVar[str] = "similarity"
+    form: ClassVar[str] = "similarity:FILE.tsv"
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = (COLUMNS,)
 
     @classmethod
     def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> SimilarityBenchmark:
@@ -71,25 +82,25 @@ class SimilarityBenchmark:
         Raises:
             InputError: the file is unfit; the message names file and line.
         """
-        path = from_home(target)
-        rows = read_rows(path, COLUMNS, options.columns)
+        file = InputFile(from_home(target))
+        rows = read_rows(file, COLUMNS, options.columns)
         if len(rows) < MIN_EXAMPLES:
             raise InputError(
-                f"{path}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
+                f"{file}: expected at least {MIN_EXAMPLES} pairs, found {len(rows)}.", "Give a longer file."
             )
         gold = np.array([_score(row) for row in rows])
         if np.ptp(gold) == 0:
             raise InputError(
-                f"{path}: expected scores that differ, but all are {gold[0]:g}.", "Check the score column."
+                f"{file}: expected scores that differ, but all are {gold[0]:g}.", "Check the score column."
             )
         texts = _texts(rows)
         ids = _encode(lens, texts, longest_input(lens, options.max_length))
         number = {text: index for index, text in enumerate(texts)}
         pairs = [(number[row.cells[0]], number[row.cells[1]]) for row in rows]
         facts = {
-            "kind": "similarity",
-            "path": str(path),
-            "sha256": file_sha256([path]),
+            "kind": cls.kind,
+            "path": str(file),
+            "sha256": file.sha256,
             "examples": len(rows),
             "example": "pair of texts",
             "tokens": sum(map(len, ids)),
@@ -97,7 +108,7 @@ class SimilarityBenchmark:
         stacks = lens.anatomy.stacks
         stacks = ("encoder",) if lens.model.config.is_encoder_decoder else stacks
         standard = (gold - gold.mean()) / gold.std()
-        return cls(f"similarity:{path.name}", ids, pairs, gold, standard, stacks, facts, options)
+        return cls(f"{cls.kind}:{file.path.name}", ids, pairs, gold, standard, stacks, facts, options)
 
     def measure(self, lens: Lens) -> Array:
         """Embed every distinct text once and compare the pairs.

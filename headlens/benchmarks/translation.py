@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from headlens.benchmarks.base import MIN_EXAMPLES, BenchmarkOptions, Lot, longest_input, need_tokenizer
+from headlens.benchmarks.base import (
+    MIN_EXAMPLES,
+    BenchmarkKind,
+    BenchmarkOptions,
+    Lot,
+    longest_input,
+    need_tokenizer,
+)
 from headlens.benchmarks.files import read_rows
 from headlens.benchmarks.metrics import BLEU, CHRF, Array, CorpusScore, Ngrams
 from headlens.benchmarks.predict import (
@@ -21,10 +28,11 @@ from headlens.benchmarks.predict import (
     tokens_at_once,
     writing_numbers,
 )
+from headlens.corpus.corpus import InputFile
 from headlens.corpus.inputs import AsTarget, decoder_ids
 from headlens.errors import InputError, ModelError
 from headlens.model.lens import Lens
-from headlens.util.files import file_sha256, from_home
+from headlens.util.files import from_home
 
 COLUMNS = ("source", "reference")
 STEP = 32  # limits of translations are rounded up to a multiple of it, so that batches can share one
@@ -48,7 +56,7 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class Translation:
+class Translation(BenchmarkKind):
     """Translations by an encoder-decoder model, scored against references with sacrebleu.
 
     The model decodes greedily, or with --beams; never at random. What else the checkpoint's generation
@@ -77,6 +85,10 @@ class Translation:
     facts: Mapping[str, Any]
     options: BenchmarkOptions = field(default_factory=BenchmarkOptions)
     metrics: ClassVar[tuple[CorpusScore, ...]] = (BLEU, CHRF)
+    kind: ClassVar[str] = "translation"
+    form: ClassVar[str] = "translation:FILE.tsv"
+    columns: ClassVar[tuple[tuple[str, ...], ...]] = (COLUMNS,)
+    needs: ClassVar[str] = "translation"
 
     @classmethod
     def open(cls, target: str, lens: Lens, options: BenchmarkOptions) -> Translation:
@@ -95,11 +107,11 @@ class Translation:
             ModelError: the model does not write texts from texts, or weights of its head are missing.
         """
         check_writer(lens, options)
-        path = from_home(target)
-        rows = read_rows(path, COLUMNS, options.columns)
+        file = InputFile(from_home(target))
+        rows = read_rows(file, COLUMNS, options.columns)
         if len(rows) < MIN_EXAMPLES:
             raise InputError(
-                f"{path}: expected at least {MIN_EXAMPLES} texts, found {len(rows)}.", "Give a longer file."
+                f"{file}: expected at least {MIN_EXAMPLES} texts, found {len(rows)}.", "Give a longer file."
             )
         longest = longest_input(lens, options.max_length)
         ids = [
@@ -112,16 +124,18 @@ class Translation:
         ]
         ngrams = Ngrams([pair.reference for pair in pairs])
         facts = {
-            "kind": "translation",
-            "path": str(path),
-            "sha256": file_sha256([path]),
+            "kind": cls.kind,
+            "path": str(file),
+            "sha256": file.sha256,
             "examples": len(pairs),
             "example": "text with its translation",
             "reference_tokens": sum(len(pair.labels) for pair in pairs),
             "beams": options.beams,
             "signatures": ngrams.signatures,
         }
-        return cls(f"translation:{path.name}", pairs, ngrams, longest, lens.anatomy.stacks, facts, options)
+        return cls(
+            f"{cls.kind}:{file.path.name}", pairs, ngrams, longest, lens.anatomy.stacks, facts, options
+        )
 
     def measure(self, lens: Lens) -> Array:
         """Translate every source and count n-grams.

@@ -530,14 +530,29 @@ class Check:
     """One thing that must hold for numbers to mean anything.
 
     Args:
+        name: of the check.
         does: looks at a model.
         meaning: what it means where it does not hold, one sentence.
         cheap: whether it takes a few short passes at most.
     """
 
+    name: str
     does: Callable[[Subject], CheckOutcome]
     meaning: str
     cheap: bool = True
+
+
+def as_check(meaning: str, cheap: bool = True) -> Callable[[Callable[[Subject], CheckOutcome]], Check]:
+    """Make a check of a function; ``own_patterns`` is called own-patterns.
+
+    Args:
+        meaning: what it means where it does not hold, one sentence.
+        cheap: whether it takes a few short passes at most.
+
+    Returns:
+        A decorator.
+    """
+    return lambda does: Check(does.__name__.replace("_", "-"), does, meaning, cheap)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from headlens.checks.inputs import (
     Seen,
     Subject,
     apart,
+    as_check,
     bare,
     does_not_apply,
     feed,
@@ -38,6 +39,10 @@ from headlens.model.seam import Block, Seam
 EVEN = 0.95  # of the largest entropy; the sharpest head of a trained model has next to none
 
 
+@as_check(
+    "The model computes with what is no number, so nothing that is measured on it means anything; try "
+    "--dtype float32."
+)
 def numbers(subject: Subject) -> CheckOutcome:
     """Patterns and states are finite, logits are numbers."""
     anatomy = subject.lens.anatomy
@@ -66,6 +71,7 @@ def _not_finite(site: Site, pattern: Tensor) -> Iterator[Head]:
         yield site.heads[number]
 
 
+@as_check("What is captured are not attention weights after softmax, so no score of them can be trusted.")
 def rows(subject: Subject) -> CheckOutcome:
     """Every row of every head sums to 1, or to 1 less what its sink takes."""
     allowed = rounding(subject.lens)
@@ -86,6 +92,9 @@ def _sums(seen: list[Seen], site: Site) -> Tensor:
     return torch.cat([one.real_pattern(site, 0).sum(-1).flatten() for one in seen])
 
 
+@as_check(
+    "All heads look everywhere alike, as in a model that was never trained, so nothing tells them apart."
+)
 def evenness(subject: Subject) -> CheckOutcome:
     """Some head looks at some keys more than at others."""
     even: dict[Head, float] = {}
@@ -180,6 +189,10 @@ def _lowered(parameter: nn.Parameter) -> Iterator[None]:
 SEEN = 1e-6  # a weight above it is one
 
 
+@as_check(
+    "Tokens reach others that they should not, or fail to reach those that they should, so the masks are "
+    "wrong."
+)
 def causality(subject: Subject) -> CheckOutcome:
     """Causal layers give later tokens nothing, by weight and by behaviour; others give them something."""
     sites = [site for site in subject.alone[0].patterns if site.stack != "cross"]
@@ -244,6 +257,7 @@ def _changed(item: Item) -> Item:
 # ---- Checks that looking changes nothing, and that taking out nothing changes nothing
 
 
+@as_check("Looking changes what the model computes, so its patterns are not those of the model that is used.")
 def observing(subject: Subject) -> CheckOutcome:
     """Logits are the same while someone observes, and afterwards."""
     lens, fed, plain = subject.lens, subject.alone[-1].fed, subject.plain_logits
@@ -254,6 +268,10 @@ def observing(subject: Subject) -> CheckOutcome:
     return within(largest([during, after]), subject.rounding, said)
 
 
+@as_check(
+    "The place where heads are taken out changes the model by itself, so effects of ablation are not "
+    "those of the heads."
+)
 def no_op(subject: Subject) -> CheckOutcome:
     """Logits are the same while no head is out, and with every head put back as it is."""
     lens, fed, plain = subject.lens, subject.alone[-1].fed, subject.plain_logits
@@ -275,11 +293,13 @@ def _nobody(site: Site, block: Block) -> None:
 N_OTHERS = 3
 
 
+@as_check("Scores of a text depend on how long the other texts of its batch are.")
 def padding(subject: Subject) -> CheckOutcome:
     """Inputs alone are what they are beside longer ones, padded on the right."""
     return _outcome(subject, _gaps(subject, left=False), "beside longer ones")
 
 
+@as_check("Scores of a text depend on the padding before it: pad this model on the right.")
 def left_padding(subject: Subject) -> CheckOutcome:
     """Inputs alone are what they are beside longer ones, padded on the left."""
     found = _outcome(subject, _gaps(subject, left=True), "padded on the left")
@@ -291,6 +311,7 @@ def left_padding(subject: Subject) -> CheckOutcome:
     return found
 
 
+@as_check("Scores of a text depend on which other texts are in its batch: use --batch-size 1.")
 def batch(subject: Subject) -> CheckOutcome:
     """An input alone is what it is beside others of its length."""
     lens = subject.lens
@@ -325,6 +346,10 @@ NOTHING = 1e-6  # an effect this small is none
 States = tuple[Tensor, ...]
 
 
+@as_check(
+    "Ablation does not reach the model, so a loss of nothing under ablation shows nothing.",
+    cheap=False,
+)
 def ablation(subject: Subject) -> CheckOutcome:
     """Taking a head out changes what the model puts out, and as much by itself as in a row of a batch."""
     lens, fed = subject.lens, feed(subject.lens, subject.pairs[:1])

@@ -17,6 +17,7 @@ from headlens.checks.inputs import (
     CheckOutcome,
     Subject,
     apart,
+    as_check,
     does_not_apply,
     largest,
     look,
@@ -40,6 +41,10 @@ from headlens.model.source import read_compact
 from headlens.util.formatting import counted
 
 
+@as_check(
+    "This is not the trained model: missing weights are random, layers that are left out change what is "
+    "computed, and broken weights spoil all numbers."
+)
 def weights(subject: Subject) -> CheckOutcome:
     """No weight of the embeddings and blocks is missing, none is left over, and none holds NaN."""
     lens = subject.lens
@@ -81,6 +86,7 @@ def _unused(names: Sequence[str]) -> str:
 FAR = 2**17  # tokens behind and ahead
 
 
+@as_check("Heads are counted or grouped otherwise than in the config, so numbers may stand at wrong heads.")
 def heads(subject: Subject) -> CheckOutcome:
     """Layers have the heads and key-value heads that the config says."""
     lens = subject.lens
@@ -105,6 +111,7 @@ def heads(subject: Subject) -> CheckOutcome:
     return CheckOutcome(True, f"{len(lens.anatomy.sites)} layers have the {said}", 0, 0)
 
 
+@as_check("Layers are taken to see other tokens than they do, so far-away attention is invented or lost.")
 def windows(subject: Subject) -> CheckOutcome:
     """Layers see as far as the config says.
 
@@ -274,6 +281,7 @@ NO_TOKENIZER = "the model came without a tokenizer"
 AROUND = 3  # tokens shown on either side of a difference
 
 
+@as_check("The model reads another text than yours, so tokens and weights do not belong together.")
 def tokens(subject: Subject) -> CheckOutcome:
     """Ids are exactly those that the tokenizer makes of the text, and the model knows them."""
     lens = subject.lens
@@ -335,6 +343,7 @@ def _first_difference(text: str, found: list[int], wanted: list[int]) -> str:
     )
 
 
+@as_check("Attention would be added up over the wrong pieces, so scores by words are of other words.")
 def words(subject: Subject) -> CheckOutcome:
     """Every word owns pieces, and they spell it."""
     tokenizer = subject.lens.tokenizer
@@ -384,6 +393,11 @@ PATTERNS = {
 """Where transformers puts the patterns of a stack."""
 
 
+@as_check(
+    "Patterns are those of eager attention, but under sdpa the model computes other numbers, so its "
+    "outputs do not belong to them.",
+    cheap=False,
+)
 def backends(subject: Subject) -> CheckOutcome:
     """Eager and sdpa give the same states, with all heads and with some out."""
     lens, fed = subject.lens, subject.together
@@ -403,6 +417,10 @@ def backends(subject: Subject) -> CheckOutcome:
     return within(largest([plain, ablated]), subject.rounding, said)
 
 
+@as_check(
+    "What is captured differs from the patterns that transformers itself returns for this model.",
+    cheap=False,
+)
 def own_patterns(subject: Subject) -> CheckOutcome:
     """Patterns are those that the model returns itself, on a padded batch."""
     lens, fed = subject.lens, subject.together

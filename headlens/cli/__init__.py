@@ -7,7 +7,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -16,9 +16,8 @@ from typing import Any
 
 import click
 
-from headlens.cli.options import debug_option
-from headlens.errors import HeadlensError, RunError
-from headlens.model.devices import is_out_of_memory
+from headlens.cli.options import Command, debug_option
+from headlens.errors import HeadlensError, RunError, is_out_of_memory
 from headlens.util.formatting import visible
 
 LONGEST = 2000  # characters of a message: what a file holds may be of any length
@@ -51,7 +50,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(COMMANDS[cmd_name]).command
-        return with_save_as(command, cmd_name)
+        command.name = cmd_name
+        return _with_save_as(command) if isinstance(command, Command) and command.writes else command
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -83,9 +83,9 @@ class Commands(click.Group):
 
 def _shown(error: BaseException, ctx: click.Context) -> click.ClickException:
     """What a user sees of an error."""
-    if (end := interrupted(error, ctx)) is not None:
+    if (end := _interrupted(error, ctx)) is not None:
         return end
-    known = error if isinstance(error, HeadlensError) else told(error, ctx)
+    known = error if isinstance(error, HeadlensError) else _what_ran_out(error, ctx)
     if known is not None:
         return click.ClickException(_one_line(str(known)))
     cause = _one_line(f"{type(error).__name__}: {error}")
@@ -121,7 +121,6 @@ def main() -> None:
 
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-_GO_ON = ("ablate", "run")  # commands that go on where they stopped
 _LOWER = {
     "batch_size": "a smaller --batch-size",
     "max_length": "a smaller --max-length",
@@ -180,40 +179,31 @@ def _end(number: int, _: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def interrupted(error: BaseException, ctx: click.Context) -> Interrupted | None:
-    """Tell whether a command was interrupted.
-
-    Args:
-        error: what came of it. Libraries in C make other errors of an interrupt.
-        ctx: of the group that the command is in.
-
-    Returns:
-        What to raise; None where it was not.
-    """
+def _interrupted(error: BaseException, ctx: click.Context) -> Interrupted | None:
+    """What to raise where a command was interrupted: libraries in C make other errors of an interrupt."""
     if isinstance(error, KeyboardInterrupt) or _received:
         return Interrupted(_received[-1] if _received else signal.SIGINT, _goes_on(ctx))
     return None
 
 
+def _called(ctx: click.Context | None) -> click.Command | None:
+    """The command that a group calls."""
+    if ctx is None or not isinstance(ctx.command, click.Group) or ctx.invoked_subcommand is None:
+        return None
+    return ctx.command.get_command(ctx, ctx.invoked_subcommand)
+
+
 def _goes_on(ctx: click.Context) -> bool:
     """Whether the command goes on where it stopped, or another of which it is a part."""
-    return any(one is not None and one.invoked_subcommand in _GO_ON for one in (ctx, ctx.parent))
+    called = (_called(ctx), _called(ctx.parent))
+    return any(isinstance(command, Command) and command.goes_on for command in called)
 
 
-def told(error: BaseException, ctx: click.Context) -> HeadlensError | None:
-    """Say what a person can do where memory, disk or another resource ran out.
-
-    Args:
-        error: what was raised.
-        ctx: of the group that the command is in.
-
-    Returns:
-        The error to show; None for any other error.
-    """
+def _what_ran_out(error: BaseException, ctx: click.Context) -> HeadlensError | None:
+    """What a person can do where memory, disk or another resource ran out; None for any other error."""
     if is_out_of_memory(error):
-        group, name = ctx.command, ctx.invoked_subcommand
-        command = group.get_command(ctx, name) if isinstance(group, click.Group) and name else None
-        known = {one.name for one in command.params} if command is not None else set()
+        command = _called(ctx)
+        known = {option.name for option in command.params} if command is not None else set()
         lower = [how for name, how in _LOWER.items() if name in known]
         remedy = f"Type {', '.join(lower[:-1])} or {lower[-1]}." if len(lower) > 1 else "Free some of it."
         kept = " What was finished is kept." if _goes_on(ctx) else ""
@@ -228,28 +218,18 @@ def told(error: BaseException, ctx: click.Context) -> HeadlensError | None:
 # ---- ``--save-as FILE.toml`` of every command that an experiment can hold: write the command as such a file
 
 
-SAVED = ("classify", "ablate", "similar", "prune", "view", "contributions")
-NOT_LOADING = ("batch_size", "max_length", "seed", "quiet")  # of the options that come with a model
-
-
-def with_save_as(command: click.Command, name: str) -> click.Command:
-    """Give a command the option.
-
-    Args:
-        command: one that takes a MODEL.
-        name: of the command.
-
-    Returns:
-        The same.
-    """
-    if name not in SAVED or any(parameter.name == "save_as" for parameter in command.params):
+def _with_save_as(command: Command) -> Command:
+    """Give a command the option, once."""
+    if any(parameter.name == "save_as" for parameter in command.params):
         return command
     does = command.callback
     assert does is not None
 
     def callback(*arguments: Any, save_as: Path | None, **values: Any) -> Any:
         if save_as is not None:
-            _write(click.get_current_context(), name, save_as)
+            from headlens.cli.experiment_file import write_experiment
+
+            write_experiment(click.get_current_context(), save_as)
         return does(*arguments, **values)
 
     command.callback = callback
@@ -262,57 +242,3 @@ def with_save_as(command: click.Command, name: str) -> click.Command:
         )
     )
     return command
-
-
-def _write(ctx: click.Context, name: str, path: Path) -> None:
-    import tomli_w
-
-    from headlens.cli.experiment_parts import beside
-    from headlens.cli.options import ModelOptions
-    from headlens.util.files import write_text
-
-    loading = [one for one in ModelOptions.__dataclass_fields__ if one not in NOT_LOADING]
-    model: dict[str, Any] = {"name": beside(path.parent, ctx.params["model"])}
-    section: dict[str, Any] = {}
-    top: dict[str, Any] = {"title": f"headlens {name} of {ctx.params['model']}", "model": model}
-    kinds = {one.name: one for one in ctx.command.params}
-    for parameter, key in _said(ctx).items():
-        value = _seen(path.parent, kinds[parameter], _plain(ctx.params[parameter]))
-        if parameter == "seed":
-            top = {"title": top["title"], "seeds": [value], "model": model}
-        elif parameter == "out":
-            section |= (
-                {"out": Path(str(value)).name} if "text" in ctx.params else {"name": Path(str(value)).name}
-            )
-        else:
-            (model if parameter in loading else section)[key] = value
-    text = {"text": ctx.params["text"]} if "text" in ctx.params else {}
-    write_text(tomli_w.dumps({**top, name: text | section}), path)
-
-
-def _said(ctx: click.Context) -> Mapping[str, str]:
-    """The options that were typed, by their names in Python, as a file writes them."""
-    return {
-        str(parameter.name): max(parameter.opts, key=len).removeprefix("--")
-        for parameter in ctx.command.params
-        if isinstance(parameter, click.Option)
-        and parameter.name not in ("quiet", "save_as")
-        and ctx.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
-    }
-
-
-def _seen(folder: Path, option: click.Parameter, value: Any) -> Any:
-    """A value as a file in a folder says it: places are seen from there."""
-    from headlens.cli.experiment_parts import as_seen, beside
-
-    if option.name == "out":
-        return value
-    if isinstance(value, list):
-        return [_seen(folder, option, one) for one in value]
-    return as_seen(option, value, lambda place: beside(folder, place))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    return value if isinstance(value, bool | int | float) else str(value)

@@ -10,6 +10,8 @@ import click
 
 from headlens.cli.check import checked
 from headlens.cli.options import (
+    Command,
+    ComposedOption,
     CorpusPath,
     EngineOptions,
     ModelOptions,
@@ -17,6 +19,7 @@ from headlens.cli.options import (
     engine_options,
     model_options,
     names,
+    out_directory,
     said,
     say,
     say_read,
@@ -45,6 +48,15 @@ def _known_margins(_: click.Context, __: click.Parameter, margins: tuple[str, ..
     return margins
 
 
+def _tags(anywhere: bool = False) -> str:
+    """All tags, or those that need no sentences, for help."""
+    from headlens.scoring.scorers import SCORERS
+    from headlens.util.formatting import listing
+
+    tags = [tag for tag, scorer in SCORERS.items() if scorer.anywhere or not anywhere]
+    return listing(tags) if anywhere else ", ".join(tags)
+
+
 def _margins(given: tuple[str, ...]) -> dict[str, float]:
     shares = {}
     for text in given:
@@ -57,9 +69,12 @@ def _margins(given: tuple[str, ...]) -> dict[str, float]:
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
+    reported=True,
     epilog="Examples:  headlens classify minilm --out runs/minilm  |  "
     "headlens classify ./my-bert --corpus dev.conllu --tags syntactic,coreference --out runs/dev  |  "
-    "headlens classify gpt2 --tags induction,duplicate-token --out runs/gpt2"
+    "headlens classify gpt2 --tags induction,duplicate-token --out runs/gpt2",
 )
 @click.argument("model")
 @click.option(
@@ -78,15 +93,19 @@ def _margins(given: tuple[str, ...]) -> dict[str, float]:
 @click.option(
     "--tags",
     callback=_known_tags,
-    help="Which tags to look for, joined by commas.  [default: all the corpus allows]",
+    cls=ComposedOption,
+    help_of=lambda: f"Which tags to look for, joined by commas: {_tags()}.  [default: all the corpus allows]",
 )
 @click.option(
     "--inputs",
     type=click.Choice(["sentences", "documents"]),
     default="sentences",
     show_default=True,
-    help="documents: score positional, delimiter and broad heads on whole documents, as many sentences at "
-    "once as --max-length lets in; other tags read what they always read.",
+    cls=ComposedOption,
+    help_of=lambda: (
+        f"documents: score {_tags(anywhere=True)} heads on whole documents, as many sentences at once as "
+        "--max-length lets in; other tags read what they always read."
+    ),
 )
 @click.option(
     "--lens",
@@ -125,7 +144,7 @@ def _margins(given: tuple[str, ...]) -> dict[str, float]:
     "--min-n", type=click.IntRange(2), default=30, show_default=True, help="Decisions a test rests on."
 )
 @click.option("--block-size", type=click.IntRange(1), help="Queries at once; changes memory, not scores.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@out_directory
 @engine_options
 @model_options
 def command(
@@ -154,10 +173,7 @@ def command(
     needed to do it again).
     """
     from headlens.corpus.read import read_corpus
-    from headlens.report import viewer as examples
-    from headlens.report.page.write import write_report
     from headlens.runs import record as runs
-    from headlens.runs.read import Marks, tags_by_head
     from headlens.scoring.classify import RunOptions, Settings, Sources, classify
 
     clock = runs.Clock.start()
@@ -186,34 +202,18 @@ def command(
             reading=replace(reading, engine=engine),
             sources=Sources(relations, frequencies, targets),
         )
-    save(out, found, runs.record("classify", lens, said(), {**found.facts, "checks": checks}, clock))
-    if not corpora and found.facts["inputs"].keys() != {"repeats"}:
+    found = found.noting(options=said(), checks=checks, wall_seconds=clock.seconds)
+    found.write(out)
+    if not corpora and found.run["inputs"].keys() != {"repeats"}:
         say("No --corpus was given: these are results for the small English sample of headlens.", err=True)
     if corpus.parser:
         say(f"Trees are silver: a parse by {corpus.parser}, not checked by people.", err=True)
     say(summary(lens, found))  # before the report: what was found is said whatever becomes of the page
-    examples.save_examples(
-        out, examples.attempt(examples.of_corpus, lens, corpus), Marks(tags_by_head(found.tags))
-    )
-    write_report([out], out / "report.html")
+    found.show(out)
     say(
         f"\nWrote {out / 'report.html'}, {out / 'tags.csv'}, {out / 'scores.csv'}, {out / 'run.json'} and "
         f"{out / 'figures'}."
     )
-
-
-def save(out: Path, found: Classification, run: dict[str, Any]) -> None:
-    """Write the tables, the figures and the record of a run."""
-    from headlens.report import viewer as examples
-    from headlens.report.tag_figures import save_figures
-    from headlens.runs import record as runs
-    from headlens.util import files as tables
-
-    tables.write_csv(found.scores, out / "scores.csv", tables.SCORES)
-    tables.write_csv(found.tags, out / "tags.csv", tables.TAGS)
-    save_figures(found.scores, found.tags, out, run["model"]["name"])
-    examples.forget(out)
-    runs.save(out, run, ("scores.csv", "tags.csv"))
 
 
 def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
@@ -235,7 +235,7 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
         )
         none = "-" if was_tested(scores, tag) else "too little to test"
         lines.append(f"{tag:<16}{len(best):>6}   {examples or none}")
-    corpus, read = found.facts["corpus"], found.facts["inputs"]
+    corpus, read = found.run["corpus"], found.run["inputs"]
     where = f"{corpus['sentences']:,} sentences ({corpus['words']:,} words)"
     if read.keys() == {"repeats"}:
         where = f"{read['repeats']['read']} inputs of repeated random tokens"
@@ -243,7 +243,7 @@ def summary(lens: Lens, found: Classification, strongest: int = 3) -> str:
     if "documents" in read:
         whole = ", ".join(tag for tag in dict.fromkeys(scores["tag"]) if SCORERS[tag].anywhere)
         lines.append(f"Scored on whole documents ({counted(read['documents']['read'], 'input')}): {whole}.")
-    if found.facts["lens"] == "norms":
+    if found.run["lens"] == "norms":
         lines.append("Scores are shares of norms, weight times what the key hands over, not of weights.")
     lines += [f"The {stack} stack was not scored: give --targets." for stack in unscored_stacks(scores)]
     return "\n".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +16,6 @@ if TYPE_CHECKING:
 SHOWN = 12  # heads that are named on the screen
 TABLES = ("compare_heads.csv", "compare_tags.csv", "compare_scores.csv")
 FIGURES = ("figures/changes.png", "figures/changes.svg")
-FACTS = {
-    "model": ("model", "name"),
-    "weights": ("model", "weights_sha256"),
-    "revision": ("model", "revision"),
-    "corpus": ("corpus", "sha256"),
-    "sentences left out": ("corpus", "sentences_cut"),
-    "margins": ("margins",),
-    "evidence settings": ("evidence",),
-    "parser": ("corpus", "parser"),
-    "relations": ("options", "relations"),
-    "frequencies": ("options", "frequencies"),
-    "targets": ("options", "targets"),
-    "longest input": ("options", "options", "max_length"),
-    "headlens version": ("headlens",),
-}
 
 
 @click.command(
@@ -49,45 +33,18 @@ def command(first: Path, second: Path, out: Path | None) -> None:
     With --out, writes compare_heads.csv, compare_tags.csv, compare_scores.csv, figures/changes, run.json and
     report.html.
     """
-    from headlens.runs.read import read_finished
     from headlens.runs.record import prepare
+    from headlens.scoring.classify import Classification
     from headlens.scoring.compare import compare
 
     if out is not None:
         click.get_current_context().with_resource(prepare(out, "compare"))
-    comparison = compare(read_finished(first), read_finished(second))
+    comparison = compare(Classification.read(first), Classification.read(second))
     if out is not None:
-        save(comparison, out)
+        comparison.save(out)
     say(summary(comparison))
     if out is not None:
         say(f"\nWrote report.html, {', '.join(TABLES + FIGURES)} and run.json to {out}.")
-
-
-def save(comparison: Comparison, out: Path) -> None:
-    """Write the tables and the figure.
-
-    Args:
-        comparison: what to write.
-        out: directory.
-
-    Raises:
-        RunError: it cannot be written.
-    """
-    from headlens.report.canvas import save_drawn
-    from headlens.report.page.write import write_report
-    from headlens.report.tag_figures import changes_figure
-    from headlens.runs.record import record_without_model
-    from headlens.runs.record import save as save_run
-    from headlens.scoring import compare as tables
-    from headlens.util.files import write_csv
-
-    write_csv(comparison.heads, out / TABLES[0], tables.HEADS)
-    write_csv(comparison.by_tag, out / TABLES[1], tables.BY_TAG)
-    write_csv(comparison.by_measure, out / TABLES[2], tables.BY_MEASURE)
-    save_drawn([("changes", changes_figure(comparison))], out)
-    told = {"first": str(comparison.first.path), "second": str(comparison.second.path)}
-    save_run(out, record_without_model("compare", {**told, "notes": _notes(comparison)}), TABLES)
-    write_report([out], out / "report.html")
 
 
 def summary(comparison: Comparison) -> str:
@@ -114,35 +71,11 @@ def summary(comparison: Comparison) -> str:
         )
     n_heads = len(comparison.heads)
     lines.append(f"of {n_heads:,} heads. rho: median Spearman correlation over heads of the tag's scores.")
-    return "\n".join([*lines, *_notes(comparison), *_changes(comparison)])
+    return "\n".join([*lines, *comparison.run["notes"], *_changes(comparison)])
 
 
 def _share(value: float) -> str:
     return "-" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}"  # never -0.00
-
-
-def _notes(comparison: Comparison) -> list[str]:
-    """What a reader of the table must know."""
-    table = comparison.by_tag
-    alone = table.loc[table["both"].isna(), "tag"].tolist()
-    vague = table.loc[table["kappa"].isna() & table["both"].notna(), "tag"].tolist()
-    notes = []
-    if vague:
-        who = "where no head or every head carries the tag in both runs"
-        notes.append(f"kappa is not defined {who}: {', '.join(vague)}.")
-    if alone:
-        notes.append(f"Only one run looked for {', '.join(alone)}: not compared.")
-    first, second = comparison.first.run, comparison.second.run
-    different = [what for what, path in FACTS.items() if _at(first, path) != _at(second, path)]
-    notes.append(f"The runs differ in: {', '.join(different) or 'nothing that run.json tells'}.")
-    return notes
-
-
-def _at(run: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    found: Any = run
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
 
 
 def _changes(comparison: Comparison) -> list[str]:

@@ -7,25 +7,22 @@ from pathlib import Path
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options, say, spoken_warnings
+from headlens.cli.options import Command, ModelOptions, model_options, say, spoken_warnings, text_options
 
 MEASURES = ("branch_share", "written_norm", "output_norm", "cosine", "stream_share", "logit")
 
 
 @click.command(
+    cls=Command,
+    writes="file",
     epilog='Examples:  headlens contributions minilm "The dog chased its tail." --out dog.csv  |  '
     'headlens contributions model.gguf "The capital of France is" --measure logit --out paris.png  |  '
     'headlens contributions model.gguf "The capital of France is" --token " Paris" --out paris.csv  |  '
     'headlens contributions ./bert "Paris is the [MASK] of France." --measure logit --out mask.svg  |  '
-    'headlens contributions minilm "A man sleeps." --per-token --heads "5.*" --out layer5.pdf'
+    'headlens contributions minilm "A man sleeps." --per-token --heads "5.*" --out layer5.pdf',
 )
 @click.argument("model")
-@click.argument("text")
-@click.option("--pair", metavar="TEXT", help="A second text, for models that read two.")
-@click.option("--target", metavar="TEXT", help="What an encoder-decoder model writes.")
-@click.option(
-    "--heads", metavar="SEL", help="Such as 2.8, 3.*, *.5 or cross.0.1, joined by commas.  [default: all]"
-)
+@text_options
 @click.option(
     "--token",
     metavar="TEXT",
@@ -86,8 +83,8 @@ def command(
     if text == "-":
         text = sys.stdin.read()
     lens = options.load(model)
-    from headlens.contributions.contributions import contributions
-    from headlens.report.contribution_figures import DEFAULT, summary
+    from headlens.report.contribution_figures import summary
+    from headlens.residual.contributions import DEFAULT, contributions
 
     found = contributions(
         lens,
@@ -102,5 +99,5 @@ def command(
     with spoken_warnings():
         found.save(out, measure or DEFAULT, per_token)
     say(summary(found))
-    n_tokens = len(next(iter(found.axes.values())))
+    n_tokens = len(next(iter(found.tokens.values())))
     say(f"Wrote {Path(out)}: {len(found.heads)} head{'s' * (len(found.heads) != 1)} over {n_tokens} tokens.")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from headlens.cli import main
-from headlens.cli.options import debug_option
+from headlens.cli.options import debug_option, run_command
 
 SENTENCE = "The dog that the children found had lost its collar."
 STEPS = [
@@ -79,9 +78,7 @@ def command(ctx: click.Context, out: Path, quiet: bool) -> None:
         typed = [str(out / word) if here else word for here, word in zip(places, arguments, strict=True)]
         click.secho(f"\n[{number}/{len(STEPS)}] {title}", bold=True)
         click.echo(f"$ headlens {shlex.join(typed)}\n")
-        if quiet and typed[0] not in ("describe", "report"):
-            typed.append("--quiet")
-        main.main(typed, prog_name="headlens", standalone_mode=False, parent=ctx.parent)
+        run_command(ctx, typed, quiet)
     click.secho(f"\nDone. Look at {out}:", bold=True)
     for name, what in (
         ("report.html", "what was found, to read and to click through, in a browser"),

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from headlens.cli.options import debug_option
+from headlens.cli.options import debug_option, hush
 
 
 @click.command(
@@ -26,7 +26,6 @@ def command(model: str, as_json: bool, seq_len: int, revision: str | None, trust
 
     No weights are read: a config.json is enough.
     """
-    from headlens.cli.options import hush
     from headlens.model.describe import describe, sketch, table
     from headlens.model.load import find
 

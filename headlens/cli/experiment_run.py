@@ -15,19 +15,18 @@ from typing import Any
 import click
 import pandas as pd
 
-import headlens
-from headlens.cli.experiment_file import Experiment
-from headlens.cli.experiment_parts import Section, as_seen, command_of, options_of, seen_from, words
+from headlens.cli.experiment_file import Experiment, Section, as_seen, seen_from
+from headlens.cli.options import CorpusPath
 from headlens.corpus.hub import is_hub, parse
-from headlens.report.page.experiment import COLUMNS
+from headlens.report.page.experiment import COLUMNS, ExperimentResult
 from headlens.runs import record as runs
+from headlens.util import __version__
 from headlens.util.files import (
     file_sha256,
     is_directory,
     is_there,
     is_whole,
     load_json,
-    write_csv,
     write_text,
 )
 
@@ -37,23 +36,19 @@ SMALL = 2**26  # bytes of a file that is hashed; of larger ones size and time de
 Invoke = Callable[[Sequence[str]], object]
 
 
-def run(experiment: Experiment, out: Path, invoke: Invoke, say: Callable[[str], object]) -> list[Step]:
-    """Run an experiment.
+def run(planned: Sequence[Step], out: Path, invoke: Invoke, say: Callable[[str], object]) -> None:
+    """Run the steps of an experiment that are not finished.
 
     Args:
-        experiment: what to run.
+        planned: all of its steps.
         out: directory of all results.
         invoke: runs one command line, given without "headlens".
         say: told what happens.
 
-    Returns:
-        All its steps.
-
     Raises:
         HeadlensError: whatever a command raises; what was finished stays, and is not run again.
     """
-    planned = list(steps(experiment, out))
-    state = _read(out / STATE)
+    state = _state(out / STATE)
     for number, step in enumerate(planned, 1):
         key = str(step.out.relative_to(out))
         told = {"typed": list(step.typed), "inputs": _digest(step, out)}
@@ -68,7 +63,6 @@ def run(experiment: Experiment, out: Path, invoke: Invoke, say: Callable[[str], 
         _note(state, key, unfinished, out)  # if it is interrupted, it goes on from there
         invoke([*step.typed, *_overwriting(step, replaces)])
         _note(state, key, {**told, "finished": True}, out)
-    return planned
 
 
 def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.DataFrame:
@@ -87,33 +81,24 @@ def conclude(experiment: Experiment, out: Path, planned: Sequence[Step]) -> pd.D
     """
     from headlens.report.page.write import write_report
 
-    table = compare(experiment, out)
-    write_csv(table, out / "published.csv", COLUMNS)
+    table = _compared(experiment, out)
     facts = {
         "title": experiment.title,
         "note": experiment.note,
         "file": experiment.path.name,
-        "file_sha256": file_sha256([experiment.path]),
+        "file_sha256": experiment.sha256,
         "models": list(experiment.models),
         "seeds": list(experiment.seeds),
         "steps": [{"writes": str(step.out.relative_to(out)), "typed": list(step.typed)} for step in planned],
     }
-    runs.save(out, runs.record_without_model("run", facts), ("published.csv",))
+    ExperimentResult(table, runs.record_without_model("run", facts)).write(out)
     pages = [cell.place / name for cell in cells(experiment, out) for name in experiment.report.runs]
     write_report([out, *pages], out / experiment.report.out)
     return table
 
 
-def compare(experiment: Experiment, out: Path) -> pd.DataFrame:
-    """Put measured and published figures side by side.
-
-    Args:
-        experiment: what was run.
-        out: directory of all results.
-
-    Returns:
-        A row for every published figure and cell: `COLUMNS`.
-    """
+def _compared(experiment: Experiment, out: Path) -> pd.DataFrame:
+    """Measured and published figures side by side."""
     rows = []
     for cell in cells(experiment, out):
         for figure in experiment.published:
@@ -130,8 +115,8 @@ def _note(state: dict[str, Any], key: str, told: Mapping[str, Any], out: Path) -
 
 def _overwriting(step: Step, replaces: bool) -> list[str]:
     """A step whose command line changed does not go on with what was measured before."""
-    can = any("--overwrite" in one.opts for one in command_of(step.section.command).params)
-    return ["--overwrite"] if replaces and can and "--overwrite" not in step.typed else []
+    can = "--overwrite" in step.section.known and "--overwrite" not in step.typed
+    return ["--overwrite"] if replaces and can else []
 
 
 def _is_there(step: Step) -> bool:
@@ -141,7 +126,7 @@ def _is_there(step: Step) -> bool:
 
 def _digest(step: Step, out: Path) -> str:
     """What a step depends on besides its command line: headlens, and the files that it names."""
-    digest = hashlib.sha256(headlens.__version__.encode())
+    digest = hashlib.sha256(__version__.encode())
     for path in _named(step):
         if path != step.out:
             for file in sorted(path.rglob("*")) if is_directory(path) else [path]:
@@ -152,7 +137,7 @@ def _digest(step: Step, out: Path) -> str:
 
 def _named(step: Step) -> Iterator[Path]:
     """What may be a file or directory: the model, and values of options; a text is none, whatever it says."""
-    known = options_of(step.section.command)
+    known = step.section.known
     yield Path(step.cell.model)
     for option, value in pairwise(step.typed):
         kind = known.get(option)
@@ -171,7 +156,8 @@ def _of_file(file: Path) -> bytes:
     return f"{file.name} {about.st_size} {about.st_mtime_ns}".encode()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _state(path: Path) -> dict[str, Any]:
+    """What is known of the steps, by what each writes; nothing where the file is broken."""
     try:
         found = load_json(path)
     except (OSError, ValueError):
@@ -255,24 +241,25 @@ def steps(experiment: Experiment, out: Path) -> Iterator[Step]:
 
 
 def _typed(experiment: Experiment, cell: Cell, section: Section) -> Iterator[str]:
-    known = options_of(section.command)
+    known = section.known
     options: dict[str, Any] = {}
-    reads = next((option for option in ("--corpus", "--text") if option in known), None)
-    if reads is not None and experiment.corpus:
-        options[reads] = list(experiment.corpus)
+    for name, option in known.items():
+        if experiment.corpus and isinstance(option.type, CorpusPath):
+            options[name] = list(experiment.corpus)
     options |= {option: value for option, value in experiment.loading.items() if option in known}
     if len(experiment.seeds) > 1 or cell.seed:
         options["--seed"] = cell.seed
     options |= section.options
     arguments = (cell.model, *section.arguments)
     placed = {option: _placed(experiment, cell, known[option], value) for option, value in options.items()}
-    options_typed = list(words(section.command, placed))
+    options_typed = list(section.typed(placed))
     if "--out" not in options:
         options_typed += ["--out", str(cell.place / section.out)]
-    if any(one.startswith("-") and one != "-" for one in arguments):
-        yield from (section.command, *options_typed, "--", *arguments)
+    command = str(section.command.name)
+    if any(argument.startswith("-") and argument != "-" for argument in arguments):
+        yield from (command, *options_typed, "--", *arguments)
     else:
-        yield from (section.command, *arguments, *options_typed)
+        yield from (command, *arguments, *options_typed)
 
 
 def _placed(experiment: Experiment, cell: Cell, option: click.Option, value: Any) -> Any:

@@ -1,19 +1,18 @@
-"""Options that commands share."""
+"""What commands share: what is known of each, their options, and what they say."""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from headlens.corpus.hub import is_hub
 from headlens.util.formatting import on_terminal
 
 if TYPE_CHECKING:
@@ -24,14 +23,64 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+class Command(click.Command):
+    """A command, and what the others need to know of it.
+
+    Args:
+        settings: as `click.Command` takes them.
+        writes: what its --out names. An experiment file can then have the command as a section, and --save-as
+            writes such a file. None for a command that is no part of an experiment.
+        reported: whether ``headlens report`` makes a page of its runs.
+        goes_on: whether it goes on where it stopped, when the same is typed again.
+    """
+
+    def __init__(
+        self,
+        *settings: Any,
+        writes: Literal["directory", "file"] | None = None,
+        reported: bool = False,
+        goes_on: bool = False,
+        **more: Any,
+    ) -> None:
+        super().__init__(*settings, **more)
+        self.writes = writes
+        self.reported = reported
+        self.goes_on = goes_on
+
+
+def group_of(ctx: click.Context) -> click.Group:
+    """Get the group that the running command is in: the table of all commands."""
+    group = ctx.find_root().command
+    assert isinstance(group, click.Group)
+    return group
+
+
+def run_command(ctx: click.Context, typed: Sequence[str], quiet: bool) -> None:
+    """Run another command from inside the running one.
+
+    Args:
+        ctx: of the running command.
+        typed: the other's command line, without "headlens".
+        quiet: whether it shows no progress bars, where it has any.
+    """
+    group = group_of(ctx)
+    command = group.get_command(ctx, typed[0])
+    hushed = quiet and command is not None and any(option.name == "quiet" for option in command.params)
+    words = [typed[0], *(["--quiet"] if hushed else []), *typed[1:]]
+    group.main(words, prog_name="headlens", standalone_mode=False, parent=ctx.parent)
+
+
+def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """Note that tracebacks are wanted."""
     if value:
         ctx.meta["headlens.debug"] = True
 
 
+out_directory = click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Directory for the results."
+)
 debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=set_debug, help="Show the traceback of an error."
+    "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show the traceback of an error."
 )
 
 
@@ -52,10 +101,10 @@ class ModelOptions:
 
     def load(self, model: str) -> Lens:
         """Load the model as these options say."""
-        import headlens
+        from headlens.lens import load
 
         hush()
-        return headlens.load(
+        return load(
             model,
             device=self.device,
             device_map=self.device_map,
@@ -240,7 +289,44 @@ def engine_options(function: F) -> F:
     return wrapped  # type: ignore[no-any-return]  # click's decorators keep the function
 
 
+# ---- The options of commands that read one text
+
+
+def text_options(function: F) -> F:
+    """Give a command the argument `text`, and the options `pair`, `target` and `heads`."""
+    options = [
+        click.argument("text"),
+        click.option("--pair", metavar="TEXT", help="A second text, for models that read two."),
+        click.option("--target", metavar="TEXT", help="What an encoder-decoder model writes."),
+        click.option(
+            "--heads",
+            metavar="SEL",
+            help="Such as 2.8, 3.*, *.5 or cross.0.1, joined by commas.  [default: all]",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 # ---- The options of commands that read a corpus
+
+
+class ComposedOption(click.Option):
+    """An option whose help is put together when it is asked for, of what takes long to import.
+
+    Args:
+        help_of: makes the help.
+    """
+
+    def __init__(self, *args: Any, help_of: Callable[[], str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.help_of = help_of
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Put the help together."""
+        self.help = self.help_of()
+        return super().get_help_record(ctx)
 
 
 class CorpusPath(click.Path):
@@ -251,6 +337,8 @@ class CorpusPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Make a path of what is one."""
+        from headlens.corpus.hub import is_hub
+
         return value if is_hub(value) else super().convert(value, param, ctx)
 
 
@@ -273,6 +361,8 @@ def corpus_options(function: F) -> F:
 
 def say_read(corpus: Corpus) -> None:
     """Say which part of each dataset was read, and how much was left out."""
+    from headlens.corpus.hub import is_hub
+
     for origin, path in zip(corpus.datasets, filter(is_hub, corpus.paths), strict=True):
         of = f" of {origin.of_rows:,}" if origin.of_rows is not None else ""
         say(f"Read {origin.rows:,}{of} rows of {path}: {', '.join(origin.columns)}.", err=True)

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from headlens.cli.check import checked
-from headlens.cli.options import ModelOptions, model_options, said, say, spoken_warnings
+from headlens.cli.options import Command, ModelOptions, model_options, said, say, spoken_warnings
 
 if TYPE_CHECKING:
     from headlens.model.heads import Head
     from headlens.model.lens import Lens
-    from headlens.prune.prune import Result
+    from headlens.pruning.prune import Result
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
     epilog="Examples:  headlens prune minilm --from runs/minilm-each --keep 0.75 --form compact "
     "--out models/minilm-75  |  headlens prune ./my-bert --heads 2.8,3.* --out models/masked  |  "
-    "headlens prune ./my-llama --heads *.6-8 --form cut --out models/smaller"
+    "headlens prune ./my-llama --heads *.6-8 --form cut --out models/smaller",
 )
 @click.argument("model")
 @click.option("--heads", metavar="SEL", help="The heads to remove, such as 2.8,3.*.")
@@ -63,7 +65,7 @@ def command(
         raise click.UsageError("A pruned model is saved from one device: leave --device-map out.")
     if (run is None) != (keep is None):
         raise click.UsageError("--from RUN and --keep SHARE go together, such as --from RUN --keep 0.75.")
-    from headlens.prune.prune import check_place, prune
+    from headlens.pruning.prune import check_place, prune
     from headlens.runs import record as runs
 
     clock = runs.Clock.start()
@@ -89,7 +91,7 @@ def command(
 
 
 def _chosen(lens: Lens, heads: str | None, run: Path | None, keep: float | None) -> tuple[Head, ...]:
-    from headlens.prune.plan import least_important
+    from headlens.pruning.plan import least_important
 
     if heads is not None:
         return lens.anatomy.select(heads)
@@ -100,7 +102,7 @@ def _chosen(lens: Lens, heads: str | None, run: Path | None, keep: float | None)
 
 def summary(lens: Lens, found: Result, out: Path) -> str:
     """Say what was removed, in which form, and what the model costs now."""
-    from headlens.prune.prune import HOW, removed_heads, silent_heads
+    from headlens.pruning.prune import HOW, removed_heads, silent_heads
 
     pruned, before, after = found.pruned, found.before, found.after
     rows = [

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headlens.cli import main
-from headlens.cli.options import debug_option, say
+from headlens.cli.options import Command, debug_option, group_of, run_command, say
 
 if TYPE_CHECKING:
     from headlens.cli.experiment_run import Step
 
 
 @click.command(
+    cls=Command,
+    goes_on=True,
     epilog="Examples:  headlens run experiments/demo.toml  |  headlens run my.toml --out runs/mine  |  "
-    "headlens run experiments/kobayashi2020.toml --model minilm  |  headlens run my.toml --dry-run"
+    "headlens run experiments/kobayashi2020.toml --model minilm  |  headlens run my.toml --dry-run",
 )
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE.toml")
 @click.option(
@@ -43,17 +43,17 @@ def command(
 ) -> None:
     """Run the commands that FILE.toml describes, on every model and seed in it.
 
-    Sections [classify], [ablate], [similar], [prune], [view] and [contributions] have the options of the
-    commands by the same names; several of one kind are written [[ablate]]. [[published]] figures are put
-    beside what was measured: published.csv, and report.html with all runs (or what [report] says). What is
-    finished is not run again.
+    Sections such as [classify] and [ablate] have the options of the commands by the same names, of all that
+    have --save-as; several of one kind are written [[ablate]]. [[published]] figures are put beside what was
+    measured: published.csv, and report.html with all runs (or what [report] says). What is finished is not
+    run again.
     """
     from headlens.cli.experiment_file import on_models, read_experiment
     from headlens.cli.experiment_run import conclude, plain_name, run, steps
     from headlens.report.page.experiment import as_published
     from headlens.runs import record as runs
 
-    experiment = read_experiment(file)
+    experiment = read_experiment(file, group_of(ctx))
     if models:
         experiment = on_models(experiment, models)
     out = out or Path("runs") / "-".join([file.stem, *map(plain_name, models)])
@@ -65,12 +65,7 @@ def command(
             say(f"headlens {shlex.join(step.typed)}")
         return
     ctx.with_resource(runs.prepare(out, "run"))
-
-    def invoke(typed: Sequence[str]) -> None:
-        words = [typed[0], *(["--quiet"] if quiet else []), *typed[1:]]
-        main.main(words, prog_name="headlens", standalone_mode=False, parent=ctx.parent)
-
-    run(experiment, out, invoke, say)
+    run(planned, out, lambda typed: run_command(ctx, typed, quiet), say)
     table = conclude(experiment, out, planned)
     if len(table):
         say(f"\n{'measured':>10}{'published':>15}   what")
@@ -84,13 +79,13 @@ def command(
 
 def _check(ctx: click.Context, step: Step, file: Path, out: Path | None) -> None:
     """Refuse a value that a command would refuse, before anything runs, and places that are not there."""
-    from headlens.cli.experiment_parts import command_of, missing
+    from headlens.cli.experiment_file import missing
     from headlens.errors import HeadlensError, InputError
 
-    command, *typed = step.typed
-    where = f"[{command}] of {file.name}"
+    name, *typed = step.typed
+    where = f"[{name}] of {file.name}"
     try:
-        made = command_of(command).make_context(command, typed, parent=ctx.parent)
+        made = step.section.command.make_context(name, typed, parent=ctx.parent)
     except click.ClickException as error:
         raise InputError(f"{where}: {error.format_message()}", "Correct the file.") from error
     except HeadlensError as error:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from headlens.cli.options import (
+    Command,
     CorpusPath,
     ModelOptions,
     corpus_options,
     model_options,
     names,
+    out_directory,
     said,
     say,
     say_read,
@@ -20,13 +22,16 @@ from headlens.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from headlens.similar.similar import Similarity
+    from headlens.similarity.similar import Similarity
 
 
 @click.command(
+    cls=Command,
+    writes="directory",
+    reported=True,
     epilog="Examples:  headlens similar minilm --out runs/similar  |  "
     "headlens similar ./my-bert --text a.txt --smoothing 0.001 --clusters 8 --out runs/similar  |  "
-    "headlens similar minilm --tags runs/classify --heads 2.*,3.* --out runs/similar"
+    "headlens similar minilm --tags runs/classify --heads 2.*,3.* --out runs/similar",
 )
 @click.argument("model")
 @click.option(
@@ -59,7 +64,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="A finished headlens classify of this model: its tags are shown beside the clusters.",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory for the results.")
+@out_directory
 @model_options
 def command(
     model: str,
@@ -80,10 +85,9 @@ def command(
     Of encoder-decoder models the encoder's heads are compared.
     """
     from headlens.corpus.read import read_corpus
-    from headlens.report.page.write import write_report
     from headlens.runs import record as runs
     from headlens.scoring.passes import RunOptions
-    from headlens.similar.similar import SimilarOptions, similar
+    from headlens.similarity.similar import SimilarOptions, similar
 
     clock = runs.Clock.start()
     click.get_current_context().with_resource(runs.prepare(out, "similar"))
@@ -97,37 +101,25 @@ def command(
             options=SimilarOptions(heads, smoothing, clusters, tags),
             reading=RunOptions(options.batch_size, options.max_length, quiet=options.quiet),
         )
-    save(out, found, runs.record("similar", lens, said(), found.facts, clock))
+    found = found.noting(options=said(), wall_seconds=clock.seconds)
+    found.write(out)
     if not texts:
         say("No --text was given: these are results for the small English sample of headlens.", err=True)
     say(summary(found))
-    write_report([out], out / "report.html")
+    found.show(out)
     say(
         f"\nWrote {out / 'report.html'}, {out / 'distances.csv'}, {out / 'clusters.csv'}, {out / 'run.json'} "
         f"and {out / 'figures'}."
     )
 
 
-def save(out: Path, found: Similarity, run: dict[str, Any]) -> None:
-    """Write the tables, the figures and the record of a run."""
-    from headlens.report.similar_figures import save_figures
-    from headlens.runs import record as runs
-    from headlens.similar.similar import CLUSTERS, DISTANCES
-    from headlens.util import files as tables
-
-    tables.write_csv(found.distances, out / "distances.csv", DISTANCES)
-    tables.write_csv(found.clusters, out / "clusters.csv", CLUSTERS)
-    save_figures(found.distances, found.clusters, out, run["model"]["name"])
-    runs.save(out, run, ("distances.csv", "clusters.csv"))
-
-
 def summary(found: Similarity) -> str:
     """Say in a few lines how the heads cluster, and which are closest."""
-    from headlens.similar.similar import findings
+    from headlens.similarity.similar import findings
 
-    lines = [str(line) for line in findings(found.distances, found.clusters, found.facts["stacks"])]
-    read, corpus = found.facts["inputs"]["sentences"], found.facts["corpus"]
+    lines = list(map(str, findings(found)))
+    read, corpus = found.run["inputs"]["sentences"], found.run["corpus"]
     left = sum(read["left_out"].values())
     more = f", {left:,} left out" if left else ""
     lines.append(f"Read: {read['read']:,} of {corpus['sentences']:,} sentences{more}.")
-    return "\n".join([*lines, *found.facts["notes"], "Layers and heads count from 0."])
+    return "\n".join([*lines, *found.run["notes"], "Layers and heads count from 0."])

@@ -9,23 +9,20 @@ from typing import Any
 
 import click
 
-from headlens.cli.options import ModelOptions, model_options, say, spoken_warnings
+from headlens.cli.options import Command, ModelOptions, model_options, say, spoken_warnings, text_options
 
 
 @click.command(
+    cls=Command,
+    writes="file",
     epilog='Examples:  headlens view minilm "The dog chased its tail." --heads 2.8 --out dog.png  |  '
     'headlens view minilm "A man sleeps." --pair "He is awake." --words --out pair.svg  |  '
     'headlens view ./my-translator "Good day" --target "Guten Tag" --heads "cross.*.*" --out cross.pdf  |  '
     'headlens view minilm "The dog barks." --tags runs/minilm --out dog.html  |  '
-    "headlens view model.gguf - --out all.csv < text.txt"
+    "headlens view model.gguf - --out all.csv < text.txt",
 )
 @click.argument("model")
-@click.argument("text")
-@click.option("--pair", metavar="TEXT", help="A second text, for models that read two.")
-@click.option("--target", metavar="TEXT", help="What an encoder-decoder model writes.")
-@click.option(
-    "--heads", metavar="SEL", help="Such as 2.8, 3.*, *.5 or cross.0.1, joined by commas.  [default: all]"
-)
+@text_options
 @click.option("--words", is_flag=True, help="Merge pieces: the sum to a word, the mean from it.")
 @click.option("--drop-special", is_flag=True, help="Leave out special tokens; rows are not renormalised.")
 @click.option(

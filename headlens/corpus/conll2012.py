@@ -9,18 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from headlens.corpus.corpus import (
-    KINDS,
-    Corpus,
-    Digest,
-    Document,
-    Kind,
-    Mention,
-    Sentence,
-    Word,
-    numbered_lines,
-)
+from headlens.corpus.corpus import KINDS, Corpus, Document, InputFile, Kind, Mention, Sentence, Word
 from headlens.errors import CorpusError
 
 _KIND = "CoNLL-2012"
@@ -28,7 +19,7 @@ _BEGIN = "#begin document"
 _PART = re.compile(r";\s*part\s+([0-9]{1,9})$")
 
 
-def read_conll2012(paths: Sequence[Path]) -> Corpus:
+def read_conll2012(paths: Sequence[Path], digest: Any = None) -> Corpus:
     """Read CoNLL-2012 files.
 
     Documents stand between `#begin document (NAME); part 000` and `#end document`; every part is a document
@@ -40,6 +31,7 @@ def read_conll2012(paths: Sequence[Path]) -> Corpus:
 
     Args:
         paths: the files, in order; a document never spans two of them.
+        digest: takes their bytes, such as `hashlib.sha256()`; one of their own by default.
 
     Returns:
         The corpus; no word has a head or a relation.
@@ -49,7 +41,7 @@ def read_conll2012(paths: Sequence[Path]) -> Corpus:
     """
     if not paths:
         raise CorpusError(f"Expected at least one {_KIND} file, got none.", "Name one or more .conll files.")
-    digest = hashlib.sha256()
+    digest = digest or hashlib.sha256()
     documents = tuple(document for path in paths for document in _FileReader(path).read(digest))
     return Corpus(
         documents=documents,
@@ -73,8 +65,8 @@ class _FileReader:
     sentences: list[Sentence] = field(default_factory=list)
     mentions: list[Mention] = field(default_factory=list)
 
-    def read(self, digest: Digest) -> list[Document]:
-        for number, line in numbered_lines(self.path, digest, _KIND):
+    def read(self, digest: Any) -> list[Document]:
+        for number, line in InputFile(self.path, _KIND, CorpusError, digest).lines():
             if line.startswith(_BEGIN):
                 self._begin(number, line)
             elif line.startswith("#end document"):

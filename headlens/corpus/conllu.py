@@ -5,24 +5,18 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from conllu.exceptions import ParseException
-from conllu.models import Token
-from conllu.parser import DEFAULT_FIELDS, parse_comment_line, parse_id_value, parse_int_value, parse_line
-
-from headlens.corpus.corpus import KINDS, Corpus, Digest, Document, Mention, Sentence, Word, numbered_lines
+from headlens.corpus.corpus import KINDS, Corpus, Document, InputFile, Mention, Sentence, Word
 from headlens.errors import CorpusError
 
 _Lines = list[tuple[int, str]]
-# conllu drops a comment without a value unless its key has a parser.
-_COMMENT_PARSERS = {"newdoc id": lambda key, value: (key, value)}
 
 
-def read_conllu(paths: Sequence[Path]) -> Corpus:
+def read_conllu(paths: Sequence[Path], digest: Any = None) -> Corpus:
     """Read CoNLL-U files sentence by sentence.
 
     Words are the syntactic words (integer ids); multiword tokens and empty nodes are none. Runs of blanks
@@ -31,6 +25,7 @@ def read_conllu(paths: Sequence[Path]) -> Corpus:
 
     Args:
         paths: the files, in order; a document never spans two of them.
+        digest: takes their bytes, such as `hashlib.sha256()`; one of their own by default.
 
     Returns:
         The corpus.
@@ -40,7 +35,7 @@ def read_conllu(paths: Sequence[Path]) -> Corpus:
     """
     if not paths:
         raise CorpusError("Expected at least one CoNLL-U file, got none.", "Name one or more .conllu files.")
-    digest = hashlib.sha256()
+    digest = digest or hashlib.sha256()
     readers = [_read_file(path, digest) for path in paths]
     documents = tuple(document for reader in readers for document in reader.documents)
     return Corpus(
@@ -95,20 +90,21 @@ class ConlluReader:
             builder = SentenceBuilder(self.path, self.unit)
             for number, line in rows:
                 builder.add(number, line)
-            sentence = builder.build(meta.get("sent_id") or "")
+            sentence = builder.build(meta.get("sent_id", ""))
             if builder.marked:
                 self._add_mentions(sentence, builder.nodes, builder.marked)
             self.sentences.append(sentence)
         self._close_document()
         return self
 
-    def _comments(self, comments: _Lines) -> dict[str, str | None]:
-        meta: dict[str, str | None] = {}
+    def _comments(self, comments: _Lines) -> dict[str, str]:
+        meta: dict[str, str] = {}
         for number, line in comments:
-            for key, value in parse_comment_line(line, _COMMENT_PARSERS):
+            key, value = (part.strip() for part in line[1:].partition("=")[::2])
+            if value or key in ("newdoc", "newdoc id"):
                 meta[key] = value
-                if key == "global.Entity" and value:
-                    self.fields = EntityFields.parse(value, f"{self.path}, {self.unit} {number}")
+            if key == "global.Entity" and value:
+                self.fields = EntityFields.parse(value, f"{self.path}, {self.unit} {number}")
         if "newdoc" in meta or "newdoc id" in meta:
             self._close_document()
             self.n_newdocs += 1
@@ -130,8 +126,9 @@ class ConlluReader:
         self.sentences, self.mentions = [], []
 
 
-def _read_file(path: Path, digest: Digest) -> ConlluReader:
-    reader = ConlluReader(str(path), path.stem).read(numbered_lines(path, digest, "CoNLL-U"))
+def _read_file(path: Path, digest: Any) -> ConlluReader:
+    file = InputFile(path, "CoNLL-U", CorpusError, digest)
+    reader = ConlluReader(str(path), path.stem).read(file.lines())
     if not reader.documents:
         raise CorpusError(
             f"{path}: expected CoNLL-U sentences, but the file holds no sentence.",
@@ -159,21 +156,9 @@ def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[_Lines, _Lines]]
 # ---- Builds one Sentence from its CoNLL-U lines and checks ids and tree
 
 
-def _cell(parse: Callable[[str], Any], expected: str) -> Callable[[list[str], int], Any]:
-    def parser(cells: list[str], column: int) -> Any:
-        try:
-            return parse(cells[column])
-        except (ParseException, ValueError):  # Python takes no number of thousands of digits
-            raise ValueError(f"expected {expected}, found {cells[column]!r}.") from None
-
-    return parser
-
-
-# conllu leaves a column without a parser as it stands: FEATS, DEPS and MISC are never taken apart.
-_PARSERS = {
-    "id": _cell(parse_id_value, "a word id such as 3, 3-4 or 3.1 in column 1 (ID)"),
-    "head": _cell(parse_int_value, "a whole number or `_` in column 7 (HEAD)"),
-}
+_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+_ID = re.compile(r"_|(0|[1-9][0-9]*)|([1-9][0-9]*)-([1-9][0-9]*)|([0-9]+)\.([1-9][0-9]*)")
+_HEAD = re.compile(r"_|(0|-?[1-9][0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,20 +205,22 @@ class SentenceBuilder:
         """
         place = f"{self.path}, {self.unit} {number}"
         self._line = self._line or number
-        token = _token(line, place)
-        misc = token["misc"].split("|")
-        if isinstance(token["id"], int):
-            self._check_id(token["id"] == len(self._words) + 1, f"{len(self._words) + 1}", token["id"], place)
+        cells = _cells(line, place)
+        expected = "a word id such as 3, 3-4 or 3.1 in column 1 (ID)"
+        word, first, last, major, minor = _numbers(_ID, cells[0], expected, place)
+        (head,) = _numbers(_HEAD, cells[6], "a whole number or `_` in column 7 (HEAD)", place)
+        misc = cells[9].split("|")
+        if word is not None:
+            self._check_id(word == len(self._words) + 1, f"{len(self._words) + 1}", word, place)
             self.nodes.append(len(self._words))
-            self._words.append(_word(token, misc))
+            self._words.append(_word(cells, head, misc))
             self._places.append(place)
-        elif token["id"] is not None and token["id"][1] == ".":
-            major, _, minor = token["id"]
+        elif major is not None:
             expected = f"{len(self._words)}.{minor}"
             self._check_id(major == len(self._words), expected, f"{major}.{minor}", place)
             self.nodes.append(None)
         else:
-            self._add_range(token["id"], misc, place)
+            self._add_range(first, last, misc, place)
             return
         if value := _entity(misc):
             self.marked.append(MarkedNode(len(self.nodes) - 1, len(self.nodes) - 1, value, place))
@@ -273,14 +260,14 @@ class SentenceBuilder:
                 "Number the words of a sentence 1, 2, 3 and so on, and part sentences by a blank line.",
             )
 
-    def _add_range(self, span: tuple[int, str, int] | None, misc: list[str], place: str) -> None:
-        first = self._ranges[-1].last + 1 if self._ranges else 1
-        first = max(first, len(self._words) + 1)
-        found = "_" if span is None else f"{span[0]}-{span[2]}"
-        right = span is not None and span[0] == first == len(self._words) + 1 and span[2] > first
-        self._check_id(right, f"{len(self._words) + 1}, or a range that begins with {first}", found, place)
-        if span is not None:
-            self._ranges.append(_Range(span[0], span[2], misc, place))
+    def _add_range(self, first: int | None, last: int | None, misc: list[str], place: str) -> None:
+        word = len(self._words) + 1
+        least = max(self._ranges[-1].last + 1 if self._ranges else 1, word)
+        right = first is not None and last is not None and first == least == word and last > least
+        found = "_" if first is None else f"{first}-{last}"
+        self._check_id(right, f"{word}, or a range that begins with {least}", found, place)
+        if first is not None and last is not None:
+            self._ranges.append(_Range(first, last, misc, place))
 
     def _apply_range(self, span: _Range) -> None:
         last = span.last - 1
@@ -293,34 +280,42 @@ class SentenceBuilder:
             self.marked.append(MarkedNode(first_node, last_node, value, span.place))
 
 
-def _token(line: str, place: str) -> Token:
+def _cells(line: str, place: str) -> list[str]:
+    """The ten columns of a line; runs of blanks inside count as one."""
     cells = line.split("\t")
-    if len(cells) != len(DEFAULT_FIELDS):
+    if len(cells) != len(_COLUMNS):
         raise CorpusError(
-            f"{place}: expected {len(DEFAULT_FIELDS)} tab-separated columns, found {len(cells)}.",
+            f"{place}: expected {len(_COLUMNS)} tab-separated columns, found {len(cells)}.",
             "Write one word a line in CoNLL-U's ten columns, `_` for an empty one.",
         )
-    for column, cell in enumerate(cells):
+    for number, (cell, name) in enumerate(zip(cells, _COLUMNS, strict=True), start=1):
         if not cell.strip(" "):
             raise CorpusError(
-                f"{place}: expected a value in column {column + 1} ({DEFAULT_FIELDS[column].upper()}), "
-                "found nothing.",
+                f"{place}: expected a value in column {number} ({name}), found nothing.",
                 "Write `_` for an empty column.",
             )
+    return [re.sub(" {2,}", " ", cell) for cell in cells]
+
+
+def _numbers(pattern: re.Pattern[str], cell: str, expected: str, place: str) -> list[int | None]:
+    """The numbers that a cell's pattern has a group for; none for the others, and of `_`."""
+    match = pattern.fullmatch(cell)
     try:
-        # conllu takes two blanks for a column's end, so runs of blanks are made one.
-        return parse_line(re.sub(" {2,}", " ", line), DEFAULT_FIELDS, _PARSERS)
-    except ValueError as error:
-        raise CorpusError(f"{place}: {error}", "Correct the column.") from None
+        numbers = [int(part) if part else None for part in match.groups()] if match else []
+    except ValueError:  # Python takes no number of thousands of digits
+        numbers = []
+    if not numbers:
+        raise CorpusError(f"{place}: expected {expected}, found {cell!r}.", "Correct the column.")
+    return numbers
 
 
-def _word(token: Token, misc: list[str]) -> Word:
+def _word(cells: list[str], head: int | None, misc: list[str]) -> Word:
     return Word(
-        form=token["form"],
-        lemma=_or_empty(token["lemma"]),
-        upos=_or_empty(token["upos"]),
-        head=None if token["head"] is None else token["head"] - 1,
-        deprel=_or_empty(token["deprel"]).partition(":")[0],
+        form=cells[1],
+        lemma=_or_empty(cells[2]),
+        upos=_or_empty(cells[3]),
+        head=None if head is None else head - 1,
+        deprel=_or_empty(cells[7]).partition(":")[0],
         space_after="SpaceAfter=No" not in misc,
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 from headlens.errors import CorpusError, InputError
 from headlens.util.files import IrregularFileError, open_regular
@@ -237,74 +239,88 @@ class Corpus:
         return replace(self, documents=tuple(kept), has_entities=entities, cut=max(0, -room))
 
 
-# ---- The numbered lines of a text file in UTF-8; what is wrong with the file is told to a person
+# ---- The one place that opens, hashes and reads text files, and tells a person what is wrong with them
 
+
+SAMPLE = Path(__file__).parents[1] / "data" / "sample"  # what comes with the package
 
 _BOM = b"\xef\xbb\xbf"
 LONGEST = 2**26  # bytes of a line; a file of other things may have no line end for gigabytes
 
 
-class Digest(Protocol):
-    """What takes the bytes of files, such as `hashlib.sha256()`."""
-
-    def update(self, data: bytes, /) -> None:
-        """Take some bytes."""
-
-
-def numbered_lines(
-    path: Path, digest: Digest, kind: str, error: type[InputError] = CorpusError
-) -> Iterator[tuple[int, str]]:
-    r"""Read a file line by line.
+@dataclass(frozen=True)
+class InputFile:
+    """A text file in UTF-8 that is opened once: its hash is that of what was read of it.
 
     Args:
-        path: the file; a regular one.
-        digest: is given the bytes of the lines as they are read.
-        kind: what the file should be, for errors, such as "CoNLL-U".
+        path: a regular file.
+        kind: what it should be, for errors, such as "CoNLL-U".
         error: what is raised.
-
-    Yields:
-        The 1-based number of each line, and the line without its end (``\n``, ``\r\n`` or ``\r``) and without
-        a byte order mark.
-
-    Raises:
-        InputError: of the kind `error`, if the file cannot be read or is no UTF-8 text.
+        digest: takes its bytes; files with one hash for all share it.
     """
-    number = 0
-    try:
-        with open_regular(path) as file:
-            while raw := file.readline(LONGEST + 1):
-                digest.update(raw)
-                if len(raw) > LONGEST:
-                    raise _endless(raw, f"{path}, line {number + 1}", kind, error)
-                if number == 0:
-                    raw = raw.removeprefix(_BOM)
-                for line in raw.removesuffix(b"\n").removesuffix(b"\r").split(b"\r"):
-                    number += 1
-                    yield number, _decode(line, f"{path}, line {number}", kind, error)
-    except OSError as problem:
-        raise unreadable(path, kind, problem, error) from None
 
+    path: Path
+    kind: str = "text"
+    error: type[InputError] = InputError
+    digest: Any = field(default_factory=hashlib.sha256, compare=False)
 
-def read_text(path: Path, kind: str = "text", error: type[InputError] = InputError) -> str:
-    r"""Read a text file.
+    def __str__(self) -> str:
+        return str(self.path)
 
-    Args:
-        path: the file; a regular one.
-        kind: what the file should be, for errors.
-        error: what is raised.
+    def lines(self) -> Iterator[tuple[int, str]]:
+        r"""Read it line by line, once.
 
-    Returns:
-        Its text, without byte order mark, its lines joined by ``\n``.
+        Yields:
+            The 1-based number of each line, and the line without its end (``\n``, ``\r\n`` or ``\r``) and
+            without a byte order mark.
 
-    Raises:
-        InputError: of the kind `error`, if the file cannot be read or is no UTF-8 text.
-    """
-    return "\n".join(line for _, line in numbered_lines(path, _Nothing(), kind, error))
+        Raises:
+            InputError: of the kind `error`, if the file cannot be read or is no UTF-8 text.
+        """
+        number = 0
+        try:
+            with open_regular(self.path) as file:
+                while raw := file.readline(LONGEST + 1):
+                    self.digest.update(raw)
+                    if len(raw) > LONGEST:
+                        raise self._endless(raw, number + 1)
+                    if number == 0:
+                        raw = raw.removeprefix(_BOM)
+                    for line in raw.removesuffix(b"\n").removesuffix(b"\r").split(b"\r"):
+                        number += 1
+                        yield number, self._decode(line, number)
+        except OSError as problem:
+            raise unreadable(self.path, self.kind, problem, self.error) from None
 
+    @cached_property
+    def text(self) -> str:
+        r"""All of it, without byte order mark, its lines joined by ``\n``; errors as of `lines`."""
+        return "\n".join(line for _, line in self.lines())
 
-class _Nothing:
-    def update(self, data: bytes, /) -> None:
-        """Take no notice."""
+    @property
+    def sha256(self) -> str:
+        """Hex digest over the bytes that were read."""
+        return str(self.digest.hexdigest())
+
+    def _endless(self, raw: bytes, number: int) -> InputError:
+        if b"\0" in raw:
+            return self._nul(number)
+        found = f"expected text, found a line of more than {LONGEST // 2**20} MiB"
+        return self.error(f"{self}, line {number}: {found}.", "Break it into lines.")
+
+    def _nul(self, number: int) -> InputError:
+        problem = f"{self}, line {number}: expected text, found a NUL byte."
+        return self.error(problem, f"Name a {self.kind} file in UTF-8.")
+
+    def _decode(self, raw: bytes, number: int) -> str:
+        if b"\0" in raw:
+            raise self._nul(number)
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as problem:
+            found = f"byte 0x{raw[problem.start]:02x} at position {problem.start + 1}"
+            told = f"{self}, line {number}: expected UTF-8, found {found}."
+            raise self.error(told, "Convert the file to UTF-8.") from None
 
 
 def unreadable(path: Path, kind: str, problem: OSError, error: type[InputError] = CorpusError) -> InputError:
@@ -328,24 +344,3 @@ def unreadable(path: Path, kind: str, problem: OSError, error: type[InputError] 
     return error(
         f"Expected to read the {kind} file {path}, but: {problem.strerror}.", "Make the file readable."
     )
-
-
-def _endless(raw: bytes, place: str, kind: str, error: type[InputError]) -> InputError:
-    if b"\0" in raw:
-        return _nul(place, kind, error)
-    size = f"{LONGEST // 2**20} MiB"
-    return error(f"{place}: expected text, found a line of more than {size}.", "Break it into lines.")
-
-
-def _nul(place: str, kind: str, error: type[InputError]) -> InputError:
-    return error(f"{place}: expected text, found a NUL byte.", f"Name a {kind} file in UTF-8.")
-
-
-def _decode(raw: bytes, place: str, kind: str, error: type[InputError]) -> str:
-    if b"\0" in raw:
-        raise _nul(place, kind, error)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        found = f"byte 0x{raw[problem.start]:02x} at position {problem.start + 1}"
-        raise error(f"{place}: expected UTF-8, found {found}.", "Convert the file to UTF-8.") from None

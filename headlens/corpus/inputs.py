@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 
 from headlens.corpus import read as files
-from headlens.corpus.corpus import Corpus, Document, Sentence, Word, numbered_lines
+from headlens.corpus.corpus import Corpus, Document, InputFile, Sentence, Word
 from headlens.corpus.words import AlignmentError, Encoded, encode_words, word_spans
 from headlens.errors import CorpusError, InputError
 
@@ -303,7 +302,7 @@ def read_targets(path: Path, corpus: Corpus) -> Corpus:
 
 def _lines(path: Path) -> list[Sentence]:
     sentences = []
-    for number, line in numbered_lines(path, hashlib.sha256(), "targets"):
+    for number, line in InputFile(path, "targets", CorpusError).lines():
         spans = word_spans(line)
         words = [
             Word(line[a:b], "", "", None, "", line[b : b + 1].isspace() or b == len(line)) for a, b in spans

@@ -13,7 +13,7 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from headlens.corpus.corpus import Corpus, Digest, Document, Sentence, Word, numbered_lines
+from headlens.corpus.corpus import Corpus, Document, InputFile, Sentence, Word
 from headlens.corpus.words import word_spans
 from headlens.errors import CorpusError
 
@@ -137,7 +137,7 @@ Parse = Callable[[Iterable[Chunk], str], Iterator[Sentence]]
 """Makes sentences of chunks; the second argument is the file, as it was named."""
 
 
-def read_plain(paths: Sequence[Path], parser: str | None = None) -> Corpus:
+def read_plain(paths: Sequence[Path], parser: str | None = None, digest: Any = None) -> Corpus:
     """Read plain-text files: every file is one document, and a blank line ends a sentence.
 
     Without a parser a sentence ends behind `.`, `!`, `?` or an ellipsis and the closing quotes and brackets
@@ -152,6 +152,7 @@ def read_plain(paths: Sequence[Path], parser: str | None = None) -> Corpus:
             trees. The trees are silver: as good as that parser is on such texts. Its labels stay as they are;
             English pipelines have ClearNLP's (`dobj`, `pobj`, `prep`), not UD's, and prepositions as heads.
             It sees at most 5,000 characters of a paragraph at once.
+        digest: takes the bytes of the files, such as `hashlib.sha256()`; one of their own by default.
 
     Returns:
         The corpus, without entities.
@@ -162,7 +163,7 @@ def read_plain(paths: Sequence[Path], parser: str | None = None) -> Corpus:
     if not paths:
         raise CorpusError(f"Expected at least one {_KIND} file, got none.", "Name one or more .txt files.")
     parse = find_parser(parser)
-    digest = hashlib.sha256()
+    digest = digest or hashlib.sha256()
     documents = tuple(_read_file(path, digest, parse) for path in paths)
     return Corpus(
         documents=documents,
@@ -217,8 +218,9 @@ def find_parser(parser: str | None) -> Parse:
     return load(name)
 
 
-def _read_file(path: Path, digest: Digest, parse: Parse) -> Document:
-    sentences = tuple(parse(chunks(numbered_lines(path, digest, _KIND), LONGEST), str(path)))
+def _read_file(path: Path, digest: Any, parse: Parse) -> Document:
+    lines = InputFile(path, _KIND, CorpusError, digest).lines()
+    sentences = tuple(parse(chunks(lines, LONGEST), str(path)))
     if not sentences:
         raise CorpusError(f"{path}: expected text, but the file holds no word.", "Name a file with text.")
     return Document(path.stem, sentences, ())

@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from headlens.corpus.conll2012 import read_conll2012
 from headlens.corpus.conllu import read_conllu
-from headlens.corpus.corpus import Corpus, unreadable
+from headlens.corpus.corpus import SAMPLE, Corpus, unreadable
 from headlens.corpus.hub import FORM, DatasetPlace, is_hub, parse, shown
 from headlens.corpus.hub_corpus import read_dataset
 from headlens.corpus.plain import read_plain
 from headlens.errors import CorpusError
-from headlens.util.files import IrregularFileError, check_regular, open_regular
+from headlens.util.files import IrregularFileError, check_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +25,18 @@ class Format:
 
     Args:
         name: what people call it.
-        read: reads files of this kind; the second argument is the parser.
+        read: reads files of this kind, given the parser and what takes their bytes.
         annotated: whether its files hold more than text.
     """
 
     name: str
-    read: Callable[[Sequence[Path], str | None], Corpus]
+    read: Callable[[Sequence[Path], str | None, Any], Corpus]
     annotated: bool = True
 
 
-_CONLL2012 = Format("CoNLL-2012 or LitBank", lambda paths, parser: read_conll2012(paths))
+_CONLL2012 = Format("CoNLL-2012 or LitBank", lambda paths, parser, digest: read_conll2012(paths, digest))
 FORMATS: dict[str, Format] = {
-    ".conllu": Format("CoNLL-U", lambda paths, parser: read_conllu(paths)),
+    ".conllu": Format("CoNLL-U", lambda paths, parser, digest: read_conllu(paths, digest)),
     ".conll": _CONLL2012,
     "_conll": _CONLL2012,
     ".txt": Format("plain text", read_plain, annotated=False),
@@ -87,11 +86,9 @@ def read_files(
         places = [one for one in members if isinstance(one, DatasetPlace)]
         files = [one for one in members if isinstance(one, Path)]
         read = [read_dataset(place, parser, columns, max_sentences) for place in places]
-        corpora += read if kind is None else [kind.read(files, parser)]
+        corpora += read if kind is None else [kind.read(files, parser, digest)]
         for corpus in read:
             digest.update(corpus.sha256.encode())
-        for file in files:
-            _add_to(digest, file)
     if parser is not None and all(corpus.parser is None for corpus in corpora):
         raise _needless(parser)
     corpus = corpora[0] if len(corpora) == 1 else Corpus.merge(corpora, digest.hexdigest())
@@ -105,12 +102,6 @@ def _check_options(kinds: Sequence[Format | None], parser: str | None, columns: 
         raise CorpusError(
             "Columns are chosen of datasets, and there is none in the corpus.", f"Name one, as {FORM}."
         )
-
-
-def _add_to(digest: Any, file: Path) -> None:
-    with open_regular(file) as opened:
-        while piece := opened.read(2**20):
-            digest.update(piece)
 
 
 def _needless(parser: str) -> CorpusError:
@@ -200,8 +191,7 @@ def read_corpus(
         CorpusError: it cannot be read.
     """
     if corpus is None:
-        with resources.as_file(resources.files("headlens.data") / "sample" / "english.conllu") as path:
-            return read_files(path, None, columns, max_sentences)
+        return read_files(SAMPLE / "english.conllu", None, columns, max_sentences)
     return read_files(corpus, parser, columns, max_sentences)
 
 

@@ -21,13 +21,13 @@ import torch
 import transformers
 from tqdm import tqdm
 
-import headlens
 from headlens.engine.local import Work
 from headlens.errors import InputError, ModelError, RunError, first_line
 from headlens.model.devices import is_spread
 from headlens.model.lens import Lens, fingerprint
 from headlens.model.load import load_model
 from headlens.model.source import Source
+from headlens.util import __version__
 
 U = TypeVar("U")
 R = TypeVar("R")
@@ -246,7 +246,7 @@ def _check_versions(about: dict[str, Any]) -> None:
 
 
 VERSIONS = {
-    "headlens": headlens.__version__,
+    "headlens": __version__,
     "torch": torch.__version__.partition("+")[0],  # of the CPU and of CUDA alike
     "transformers": transformers.__version__,
 }

@@ -21,8 +21,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from headlens.errors import ModelError, first_line
-from headlens.model.devices import is_out_of_memory
+from headlens.errors import ModelError, first_line, is_out_of_memory
 from headlens.model.source import Compact, check_kernels, check_shards, load_tokenizer, pinned, read_compact
 from headlens.model.source import Source as Source
 from headlens.model.source import find as find

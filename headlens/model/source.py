@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -49,7 +50,13 @@ class Source:
         Returns:
             Sha-256 by file name; empty where the files are not at hand.
         """
-        return {path.name: file_sha256([path]) for path in self.files}
+        return {path.name: _sha256(path, path.stat().st_size, path.stat().st_mtime_ns) for path in self.files}
+
+
+@cache
+def _sha256(path: Path, size: int, changed: int) -> str:
+    """The hash of a file, which is read once as long as its size and time stay."""
+    return file_sha256([path])
 
 
 def find(name: str, revision: str | None = None, trust_remote_code: bool = False) -> Source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from headlens.ablation.result import Sweep, best_of_layers
+from headlens.ablation.result import Sweep, heads_in
 from headlens.benchmarks.metrics import Array
 from headlens.model.heads import Head
 from headlens.report.ablation_heads import (
@@ -65,16 +65,16 @@ def pruning_figure(sweep: Sweep) -> InchFigure:
     n_heads = int(rows["n_removed"].max())
     method = str(sweep.importance["method"].iloc[0]) if len(sweep.importance) else "given"
     order = "in a random order" if method == "random" else f"the least important by {method} first"
-    share = float(sweep.run["largest_share_without_significant_loss"])
+    share, of_model = sweep.can_go, sweep.heads_of_model or n_heads
     n_keys = 6 + 2 * bool(len(sweep.controls)) + bool(rows["delta"].isna().any())
     key = KEY_LINE * math.ceil(n_keys / 2)
-    estimated = f"Importance was estimated on {sweep.run['importance_estimated_on']}. " * (method != "random")
+    estimated = f"Importance was estimated on {sweep.estimated_on}. " * (method != "random")
     caption = (
         "The interval of each step is that of the change, placed at the value. "
         f"{estimated}What can go ends before the first significant loss, also where a later step happens to "
         f"be insignificant. {measured_on(sweep)}"
     )
-    title = f"{can_go(rows, share, _of_model(sweep, n_heads))}, {order}"
+    title = f"{can_go(rows, share, of_model)}, {order}"
     figure, top = page(title, caption, (TWO_COLUMNS, key + ABOVE + CURVE_HIGH + CURVE_BELOW))
     axes = figure.place(MARGIN + LEFT, top + key + ABOVE, INSIDE - LEFT, CURVE_HIGH)
     start = float(rows["baseline"].iloc[0])
@@ -82,7 +82,7 @@ def pruning_figure(sweep: Sweep) -> InchFigure:
     if len(sweep.controls):
         _band(axes, sweep, start, n_heads, "random orders" if method == "random" else "random sets")
     _steps(axes, rows, n_heads, order)
-    which = f" of these {n_heads:,}" * (_of_model(sweep, n_heads) != n_heads)
+    which = f" of these {n_heads:,}" * (of_model != n_heads)
     largest = f"largest share{which} without a significant loss: {per_cent(share)}%"
     axes.axvline(share, color=BETTER, linewidth=1.0, linestyle=":", label=largest)
     _frame(figure, axes, sweep, n_heads)
@@ -100,7 +100,7 @@ def _key(figure: InchFigure, axes: Axes, top: float) -> None:
 
 
 def _band(axes: Axes, sweep: Sweep, start: float, n_heads: int, what: str) -> None:
-    controls = sweep.controls[sweep.controls["metric"] == sweep.metrics[0].name].set_index("condition")
+    controls = sweep.primary_controls.set_index("condition")
     removed = sweep.primary.set_index("condition")["n_removed"]
     controls = controls.assign(n_removed=removed).sort_values("n_removed", kind="stable")
     share = [0.0, *(controls["n_removed"] / n_heads)]
@@ -137,11 +137,11 @@ def _steps(axes: Axes, rows: pd.DataFrame, n_heads: int, order: str) -> None:
 
 
 def _frame(figure: InchFigure, axes: Axes, sweep: Sweep, n_heads: int) -> None:
-    metric = sweep.metrics[0]
+    metric = sweep.metric
     ticks = np.linspace(0, 1, 11)
     axes.set_xlim(-0.02, 1.02)
     axes.set_xticks(ticks, [f"{tick:.0%}" for tick in ticks], fontsize=7, **figure.style)
-    of_model = _of_model(sweep, n_heads)
+    of_model = sweep.heads_of_model or n_heads
     chosen = of_model != n_heads
     which = f"{n_heads:,} heads in question" if chosen else "heads"
     axes.set_xlabel(f"share of the {which} removed", fontsize=8, labelpad=2, **figure.style)
@@ -161,11 +161,6 @@ def _frame(figure: InchFigure, axes: Axes, sweep: Sweep, n_heads: int) -> None:
     axes.spines["right"].set_visible(False)
 
 
-def _of_model(sweep: Sweep, n_heads: int) -> int:
-    """How many heads the whole model has; as many as were in question where a run does not say."""
-    return int(sweep.run.get("heads_of_model", n_heads))
-
-
 # ---- Figures of heads removed in groups: whole layers, all but one of a layer, all of a tag
 
 
@@ -178,15 +173,16 @@ def layers_figure(sweep: Sweep) -> InchFigure:
     Returns:
         The figure, a panel per stack.
     """
-    rows, first = sweep.primary, [one.heads[0] for one in sweep.conditions]
+    rows = sweep.primary
+    first = [heads_in(removed)[0] for removed in rows["removed"]]
     rows = rows.assign(stack=[head.stack for head in first], label=[f"layer {head.layer}" for head in first])
     columns = [("heads", [f"{n:,}" for n in rows["n_removed"]]), ("change", _changes(rows))]
-    worse, several = verdicts(sweep.metrics[0], rows).count("worse"), rows["stack"].nunique() > 1
+    worse, several = verdicts(sweep.metric, rows).count("worse"), rows["stack"].nunique() > 1
     title = f"The model is significantly worse without the heads of {worse or 'none'} of "
     title += counted(len(rows), "layer")
     title += _largest(sweep, rows, rows["stack"] + " " + rows["label"] if several else rows["label"])
     caption = f"Each bar: all heads in question of a layer are removed together. {measured_on(sweep)}"
-    return Rows(rows, sweep.metrics[0], columns).draw(title, caption)
+    return Rows(rows, sweep.metric, columns).draw(title, caption)
 
 
 def one_head_figure(sweep: Sweep) -> InchFigure:
@@ -198,7 +194,7 @@ def one_head_figure(sweep: Sweep) -> InchFigure:
     Returns:
         The figure, a panel per stack.
     """
-    best = best_of_layers(sweep)
+    best = sweep.best
     parts = [layer.rpartition(".") for layer in best["layer"]]
     best = best.assign(
         stack=[stack for stack, _, _ in parts],
@@ -207,14 +203,12 @@ def one_head_figure(sweep: Sweep) -> InchFigure:
             f"layer {layer}: {kept} kept" for (_, _, layer), kept in zip(parts, best["kept"], strict=True)
         ],
     )
-    title = one_head(best, sweep.metrics[0].larger_is_better) + _largest(
-        sweep, best, "layer " + best["layer"]
-    )
+    title = one_head(best, sweep.metric.larger_is_better) + _largest(sweep, best, "layer " + best["layer"])
     caption = (
         "Each bar is a layer of which one head is kept: the best on one half of the examples, measured on "
         f"the other half. q-values count all layers shown. {measured_on(sweep)}"
     )
-    return Rows(best, sweep.metrics[0], [("change", _changes(best))]).draw(title, caption)
+    return Rows(best, sweep.metric, [("change", _changes(best))]).draw(title, caption)
 
 
 def tags_figure(sweep: Sweep) -> InchFigure:
@@ -226,11 +220,11 @@ def tags_figure(sweep: Sweep) -> InchFigure:
     Returns:
         The figure.
     """
-    metric, rows = sweep.metrics[0], sweep.primary
-    names = [label(name.removeprefix("tag "), 40) for name in rows["condition"]]
-    labels = [f"{name} ({counted(n, 'head')})" for name, n in zip(names, rows["n_removed"], strict=True)]
+    metric, rows = sweep.metric, sweep.primary
+    tags = zip(rows["tag"], rows["n_removed"], strict=True)
+    labels = [f"{label(tag, 40)} ({counted(n, 'head')})" for tag, n in tags]
     rows = rows.assign(stack="", label=labels)
-    mine = sweep.controls[sweep.controls["metric"] == metric.name].set_index("condition")
+    mine = sweep.primary_controls.set_index("condition")
     shares = mine["at_least_as_bad"].astype(float).reindex(rows["condition"]).to_numpy()
     said = ["not known" if np.isnan(share) else f"{share:.1%}" for share in shares]
     columns = [("as bad or worse", said), ("change", _changes(rows))]
@@ -261,11 +255,10 @@ def control_changes(sweep: Sweep) -> list[Array]:
     Returns:
         For each condition that is not random, in order: the finite changes, [draw].
     """
-    table = sweep.table[sweep.table["metric"] == sweep.metrics[0].name].set_index("condition")["delta"]
-    random = {one.name: one.control_of for one in sweep.conditions if one.control_of}
+    rows = sweep.table[sweep.table["metric"] == sweep.metric.name]
     found = []
     for name in sweep.primary["condition"]:
-        drawn = np.array([table[other] for other, of in random.items() if of == name], dtype=np.float64)
+        drawn = rows.loc[rows["control_of"] == name, "delta"].to_numpy(np.float64)
         found.append(drawn[np.isfinite(drawn)])
     return found
 
@@ -276,7 +269,7 @@ def _changes(rows: pd.DataFrame) -> list[str]:
 
 def _largest(sweep: Sweep, rows: pd.DataFrame, names: pd.Series) -> str:
     """The end of a title: where the loss is largest."""
-    loss = losses(sweep.metrics[0], rows["delta"])
+    loss = losses(sweep.metric, rows["delta"])
     if not (loss > 0).any():
         return ""
     first = int(np.nanargmax(loss))
@@ -296,26 +289,25 @@ KINDS: Mapping[str, tuple[str, Callable[[Sweep], Figure]]] = {
 """The figure of each kind of sweep and its name; *set* is one change per metric, which needs no figure."""
 
 
-def figures(sweep: Sweep) -> list[tuple[str, Figure]]:
+def figures(sweep: Sweep) -> Iterator[tuple[str, Figure]]:
     """Draw what suits a sweep.
 
     Args:
         sweep: of any kind.
 
-    Returns:
+    Yields:
         Names and figures: that of the kind, a map of every estimate of importance (``importance-METHOD``),
         how methods agree (``methods``), and the roles that gates gave (``gates``).
     """
-    drawn: list[tuple[str, Figure]] = []
-    if sweep.kind in KINDS and len(sweep.primary):
+    if sweep.kind in KINDS:
         name, draw = KINDS[sweep.kind]
-        drawn.append((name, draw(sweep)))
-    drawn += [(f"importance-{method}", importance_figure(sweep, method)) for method in methods_of(sweep)]
+        yield name, draw(sweep)
+    for method in methods_of(sweep):
+        yield f"importance-{method}", importance_figure(sweep, method)
     if len(sweep.agreement):
-        drawn.append(("methods", methods_figure(sweep)))
+        yield "methods", methods_figure(sweep)
     if len(sweep.gates):
-        drawn.append(("gates", gates_figure(sweep)))
-    return drawn
+        yield "gates", gates_figure(sweep)
 
 
 # ---- The map of roles that learned gates give to heads

@@ -18,8 +18,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from headlens.ablation.result import SIGNIFICANT, Sweep
-from headlens.benchmarks.metrics import Array, Metric
+from headlens.ablation.result import SIGNIFICANT, MetricName, Sweep, heads_in
+from headlens.benchmarks.metrics import Array
 from headlens.model.heads import STACKS, Head, link_name
 from headlens.report.canvas import (
     BASE,
@@ -89,15 +89,17 @@ def heads_figure(sweep: Sweep) -> InchFigure:
     Returns:
         The figure, a panel per stack.
     """
-    metric, rows = sweep.metrics[0], sweep.primary
+    metric, rows = sweep.metric, sweep.primary
     loss = losses(metric, rows["delta"])
     colours = "RdBu" if metric.larger_is_better else "RdBu_r"
     scale = _scale(rows["delta"].to_numpy(np.float64), colours, f"{change_in(metric)} without the head")
-    cells = dict.fromkeys(_in_question(sweep), HeadCell(MISSING, hatched=True))
+    alone = [heads_in(removed)[0] for removed in rows["removed"]]
+    in_question = dict.fromkeys([*_heads(sweep.importance), *alone])
+    cells = dict.fromkeys(in_question, HeadCell(MISSING, hatched=True))
     judged = verdicts(metric, rows)
-    for one, delta, verdict in zip(sweep.conditions, rows["delta"], judged, strict=True):
+    for head, delta, verdict in zip(alone, rows["delta"], judged, strict=True):
         mark = {"": UNDEFINED_MARK, "unsure": UNSURE_MARK, "better": BETTER_MARK}.get(verdict, "")
-        cells[one.heads[0]] = scale.cell(delta, mark)
+        cells[head] = scale.cell(delta, mark)
     screened, undefined = len(cells) - len(rows), judged.count("")
     caption = "Red: worse without the head; blue: better, with a plus where that is significant. "
     caption += "A dot: not significant (q \u2265 0.05). "
@@ -156,11 +158,6 @@ def _heads(table: pd.DataFrame) -> list[Head]:
     return [Head(str(stack), int(layer), int(head)) for stack, layer, head in places]
 
 
-def _in_question(sweep: Sweep) -> list[Head]:
-    measured = [one.heads[0] for one in sweep.conditions]
-    return list(dict.fromkeys([*_heads(sweep.importance), *measured]))
-
-
 def _scale(values: Array, colours: str, said: str, signed: bool = True) -> Scale:
     finite = np.abs(values[np.isfinite(values)])
     largest = float(finite.max()) if len(finite) and finite.max() > 0 else 1.0
@@ -178,8 +175,7 @@ def _finding(rows: pd.DataFrame, loss: Array, judged: list[str]) -> str:
     if not (loss > 0).any():
         return text
     first = int(np.nanargmax(loss))
-    name = rows["condition"].iloc[first].removeprefix("head ")
-    return f"{text}; the largest loss is head {name} ({rows['delta'].iloc[first]:+.4f})"
+    return f"{text}; the largest loss is {rows['condition'].iloc[first]} ({rows['delta'].iloc[first]:+.4f})"
 
 
 # ---- A map of layers and heads with one colour and one mark per head, a panel per stack
@@ -368,7 +364,7 @@ class Rows:
     """
 
     table: pd.DataFrame
-    metric: Metric
+    metric: MetricName
     columns: Columns
     dots: Sequence[Array] = ()
 
@@ -523,10 +519,9 @@ def measured_on(sweep: Sweep) -> str:
     Returns:
         A sentence.
     """
-    about, mode = sweep.run["benchmark"], str(sweep.table["mode"].iloc[0])
     return (
-        f"Measured on {label(about['name'], _LONGEST)}, {about['examples']:,} examples; a removed head puts "
-        f"out {INSTEAD.get(mode, mode)}. Layers and heads count from 0."
+        f"Measured on {label(sweep.benchmark, _LONGEST)}, {int(sweep.table['n'].iloc[0]):,} examples; a "
+        f"removed head puts out {INSTEAD.get(sweep.mode, sweep.mode)}. Layers and heads count from 0."
     )
 
 
@@ -539,22 +534,21 @@ def estimated_on(sweep: Sweep) -> str:
     Returns:
         Sentences.
     """
-    which = sweep.run.get("importance_estimated_on", "all examples")
-    name = label(sweep.run["benchmark"]["name"], _LONGEST)
-    return f"Estimated on {which}. Benchmark: {name}. Layers and heads count from 0."
+    name = label(sweep.benchmark, _LONGEST)
+    return f"Estimated on {sweep.estimated_on}. Benchmark: {name}. Layers and heads count from 0."
 
 
-def change_in(metric: Metric) -> str:
+def change_in(metric: MetricName) -> str:
     """Name the axis of deltas."""
     return f"change in {label(metric.label, _LONGEST)}"
 
 
-def better_when(metric: Metric) -> str:
+def better_when(metric: MetricName) -> str:
     """Say which way the metric points."""
     return f"{'higher' if metric.larger_is_better else 'lower'} is better"
 
 
-def losses(metric: Metric, delta: pd.Series) -> Array:
+def losses(metric: MetricName, delta: pd.Series) -> Array:
     """Turn changes into losses: positive is worse, whichever way the metric points.
 
     Args:
@@ -569,7 +563,7 @@ def losses(metric: Metric, delta: pd.Series) -> Array:
     return 0.0 - found if metric.larger_is_better else found
 
 
-def verdicts(metric: Metric, table: pd.DataFrame) -> list[str]:
+def verdicts(metric: MetricName, table: pd.DataFrame) -> list[str]:
     """Judge changes.
 
     Args:

@@ -28,6 +28,8 @@ from matplotlib.ft2font import FT2Font
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 
+from headlens.scoring.base import Scorer
+from headlens.scoring.scorers import SCORERS
 from headlens.util.files import file_name, inner_folder, remove, write_bytes
 from headlens.util.formatting import visible
 
@@ -527,23 +529,16 @@ class TagStyle:
         return "black" if luminance(self.colour) > 0.18 else "white"
 
 
-STYLES: Mapping[str, TagStyle] = {
-    "positional": TagStyle("#332288", "P"),
-    "delimiter": TagStyle("#DDCC77", "D"),
-    "syntactic": TagStyle("#117733", "S"),
-    "coreference": TagStyle("#CC6677", "C"),
-    "semantic": TagStyle("#88CCEE", "M"),
-    "induction": TagStyle("#882255", "I"),
-    "duplicate-token": TagStyle("#AA4499", "U"),
-    "rare-token": TagStyle("#999933", "R"),
-    "broad": TagStyle("#44AA99", "B"),
-}
-"""The nine colours of Paul Tol's scheme "muted", and the tag's initial (M for meaning, U for duplicate)."""
-
-
 def style_of(tag: str) -> TagStyle:
-    """Find the look of a tag; one that headlens does not know is grey with a small letter."""
-    return STYLES.get(tag, TagStyle("#BBBBBB", tag[:1].lower()))
+    """Find the look of a tag: its scorer's; where that says nothing, grey with a small letter."""
+    scorer = SCORERS.get(tag, Scorer)
+    return TagStyle(scorer.colour, scorer.letter or tag[:1].lower())
+
+
+def in_order(tags: Iterable[str]) -> list[str]:
+    """Sort tags: those that headlens has a scorer for in its order, then the others by name."""
+    order = list(SCORERS)
+    return sorted(set(tags), key=lambda tag: (order.index(tag) if tag in order else len(order), tag))
 
 
 def luminance(colour: str) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -29,6 +28,8 @@ from headlens.report.canvas import (
     text_size,
 )
 from headlens.report.heatmaps import label
+from headlens.scoring.base import Scorer
+from headlens.scoring.scorers import SCORERS
 from headlens.util.formatting import counted, listing
 
 STEM = "mass@"
@@ -143,7 +144,7 @@ def _panel(figure: InchFigure, axes: Axes, table: pd.DataFrame) -> None:
         axes.plot(mass.index, mass[name], color="0.75", linewidth=0.5, label="" if number else "each head")
     axes.plot(uniform.index, uniform, ":", color="black", linewidth=0.9, label="uniform attention")
     axes.plot(
-        mass.index, mass[strongest["name"]], "s--", color=style_of("positional").colour, linewidth=1.0,
+        mass.index, mass[strongest["name"]], "s--", color=style_of(strongest["tag"]).colour, linewidth=1.0,
         markersize=2, label="the layer's strongest head",
     )  # fmt: skip
     axes.plot(
@@ -170,10 +171,11 @@ def _finding(scores: pd.DataFrame, table: pd.DataFrame) -> str:
         f"{name} ({score:.2f} on {_signed(offset)}{', itself' * (not offset)})"
         for name, score, offset in zip(best["name"], best["score"], best["offset"], strict=True)
     ]
-    tagged = count_heads(scores[(scores["tag"] == "positional") & scores["tagged"]])
+    tag = table["tag"].iloc[0]
+    tagged = count_heads(scores[(scores["tag"] == tag) & scores["tagged"]])
     verb = "is" if tagged == 1 else "are"
     return (
-        f"{tagged} of {count_heads(scores):,} heads {verb} positional; most weight on one offset: "
+        f"{tagged} of {count_heads(scores):,} heads {verb} {tag}; most weight on one offset: "
         f"head{'s' * (len(parts) > 1)} {listing(parts)}"
     )
 
@@ -254,8 +256,8 @@ def entropy_figure(scores: pd.DataFrame, model: str = "") -> InchFigure:
 
 
 def _entropy_panel(figure: InchFigure, axes: Axes, table: pd.DataFrame) -> None:
-    tagged = table["tagged"].to_numpy(bool)
-    for chosen, face, what in ((~tagged, "none", "head"), (tagged, style_of("broad").colour, "broad head")):
+    tagged, tag = table["tagged"].to_numpy(bool), table["tag"].iloc[0]
+    for chosen, face, what in ((~tagged, "none", "head"), (tagged, style_of(tag).colour, f"{tag} head")):
         axes.plot(
             table["layer"][chosen], table["score"][chosen], "o", markersize=3.5, markerfacecolor=face,
             markeredgecolor="0.3", markeredgewidth=0.6, label=what,
@@ -316,40 +318,6 @@ BEST_ABOVE, BEST_BELOW, BEST_GAP = 0.44, 0.4, 0.14  # inches
 SIZE = 7  # points
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """How a tag's scores are put into words.
-
-    Args:
-        axis: what the score is, with its unit.
-        baseline: what it is held against.
-        one: what one row is.
-    """
-
-    axis: str
-    baseline: str
-    one: str = "measure"
-
-
-MEANINGS: Mapping[str, Meaning] = {
-    "syntactic": Meaning(
-        "share of dependents whose head is found (0 to 1)", "best single offset", "relation"
-    ),
-    "coreference": Meaning(
-        "share of mentions whose antecedent is found (0 to 1)",
-        "better of nearest mention and same head word",
-    ),
-    "delimiter": Meaning("mean attention weight on these tokens (0 to 1)", "uniform attention"),
-    "semantic": Meaning(
-        "mean attention weight on related words (0 to 1)", "unrelated words at the same distances"
-    ),
-    "induction": Meaning("score (attention weights: 0 to 1)", "uniform attention"),
-    "duplicate-token": Meaning("mean attention weight on earlier copies (0 to 1)", "uniform attention"),
-    "rare-token": Meaning("share of queries (0 to 1)", "chance at the same positions"),
-}
-_OTHER = Meaning("score (0 to 1)", "baseline")
-
-
 def best_heads(scores: pd.DataFrame, tag: str) -> pd.DataFrame:
     """Find the best head for each relation, or for each measure of another tag.
 
@@ -395,17 +363,17 @@ def best_heads_figure(scores: pd.DataFrame, tag: str, model: str = "") -> InchFi
         raise InputError(problem, "Choose another tag, or classify on a larger corpus.")
     names = [label(row, 30) for row in best["row"]]
     columns = _columns(best)
-    meaning = MEANINGS.get(tag, _OTHER)
+    scorer = SCORERS.get(tag, Scorer)
     height = BEST_ABOVE + ROW * len(best) + BEST_BELOW
-    title = f"{model}: " * bool(model) + _best_finding(best, tag, meaning)
-    caption = _best_caption(scores, tag, meaning)
+    title = f"{model}: " * bool(model) + _best_finding(best, tag, scorer)
+    caption = _best_caption(scores, tag, scorer)
     figure, top = page(title, caption, (TWO_COLUMNS, height), names)
     left = text_size(names, SIZE, figure.families)[0] + 0.1
     widths = [text_size([head, *cells], SIZE, figure.families)[0] + BEST_GAP for head, cells in columns]
     place = MARGIN + left, top + BEST_ABOVE, INSIDE - left - sum(widths), ROW * len(best)
     axes = figure.place(*place)
     _dots(axes, best, tag)
-    _frame(figure, axes, best, (names, meaning))
+    _frame(figure, axes, names, scorer.axis)
     link_rows(axes, best["name"], 1 + float(sum(widths)) / place[2])
     for (head, cells), right in zip(columns, np.cumsum(widths), strict=True):
         for row, text in enumerate([head, *cells]):
@@ -444,13 +412,12 @@ def _dots(axes: Axes, best: pd.DataFrame, tag: str) -> None:
     axes.set_xlim(min(0.0, *ends) - 0.01, max(1.0, *ends) + 0.01)
 
 
-def _frame(figure: InchFigure, axes: Axes, best: pd.DataFrame, words: tuple[Sequence[str], Meaning]) -> None:
-    names, meaning = words
-    axes.set_ylim(len(best) - 0.5, -0.5)
-    axes.set_yticks(np.arange(len(best)), names, fontsize=SIZE, **figure.style)
+def _frame(figure: InchFigure, axes: Axes, names: Sequence[str], said: str) -> None:
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(np.arange(len(names)), names, fontsize=SIZE, **figure.style)
     ticks = np.linspace(0, 1, 6)
     axes.set_xticks(ticks, [f"{tick:.1f}" for tick in ticks], fontsize=SIZE, **figure.style)
-    axes.set_xlabel(meaning.axis, fontsize=8, labelpad=2, **figure.style)
+    axes.set_xlabel(said, fontsize=8, labelpad=2, **figure.style)
     axes.tick_params(length=2, pad=2)
     axes.set_axisbelow(True)
     axes.grid(axis="both", color="0.9", linewidth=0.5)
@@ -464,21 +431,21 @@ def _frame(figure: InchFigure, axes: Axes, best: pd.DataFrame, words: tuple[Sequ
     )  # fmt: skip
 
 
-def _best_finding(best: pd.DataFrame, tag: str, meaning: Meaning) -> str:
+def _best_finding(best: pd.DataFrame, tag: str, scorer: type[Scorer]) -> str:
     first, tagged = best.iloc[0], int(best["tagged"].sum())
     has = "has" if tagged == 1 or len(best) == 1 else "have"
     which = f"{'an' if tag[:1] in 'aeiou' else 'a'} {tag} head"
     return (
-        f"{tagged or 'none'} of {counted(len(best), meaning.one)} {has} {which}; the largest gain is "
+        f"{tagged or 'none'} of {counted(len(best), scorer.row)} {has} {which}; the largest gain is "
         f"{first['row']}: head {first['name']} reaches {first['score']:.2f} against "
         f"{first['baseline']:.2f} of the baseline"
     )
 
 
-def _best_caption(scores: pd.DataFrame, tag: str, meaning: Meaning) -> str:
+def _best_caption(scores: pd.DataFrame, tag: str, scorer: type[Scorer]) -> str:
     directed = scores.loc[scores["tag"] == tag, "measure"].str.contains("->", regex=False).any()
     return (
-        f"For each {meaning.one} the head with the largest gain over the baseline ({meaning.baseline}), of "
+        f"For each {scorer.row} the head with the largest gain over the baseline ({scorer.baseline}), of "
         f"{count_heads(scores):,} heads{' and both directions' * bool(directed)}, tagged ones first. The "
         "interval is that of the gain, placed at the baseline. Heads are chosen on the data that they are "
         "shown on, so the best score is somewhat flattering; q-values count all tests."

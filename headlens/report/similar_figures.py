@@ -22,23 +22,28 @@ from headlens.report.canvas import (
     INSIDE,
     MARGIN,
     POINTS,
-    STYLES,
     TWO_COLUMNS,
     InchFigure,
     TagStyle,
     column,
+    in_order,
     link_points,
     link_rows,
     page,
-    save_drawn,
     style_of,
     text_size,
 )
 from headlens.report.heatmaps import ordinal
-from headlens.similar.measure import LARGEST
-from headlens.similar.similar import faithfulness, has_several, leaves, matrix_of, names_of, sizes_told, tree
-
-__all__ = ["clustermap_figure", "draw_all", "embedding_figure", "save_figures"]
+from headlens.similarity.measure import LARGEST
+from headlens.similarity.similar import (
+    faithfulness,
+    has_several,
+    leaves,
+    matrix_of,
+    names_of,
+    sizes_told,
+    tree,
+)
 
 
 def draw_all(
@@ -47,8 +52,8 @@ def draw_all(
     """Draw the figures of every stack that has two heads or more.
 
     Args:
-        distances: columns as in `headlens.similar.similar.DISTANCES`.
-        clusters: columns as in `headlens.similar.similar.CLUSTERS`.
+        distances: columns as in `headlens.similarity.similar.DISTANCES`.
+        clusters: columns as in `headlens.similarity.similar.CLUSTERS`.
         model: its name or path, for the titles; its folders are left out.
 
     Yields:
@@ -67,28 +72,12 @@ def draw_all(
             yield f"embedding{ending}", embedding_figure(matrix, heads, said, several)
 
 
-def save_figures(distances: pd.DataFrame, clusters: pd.DataFrame, out: Path, model: str = "") -> list[Path]:
-    """Write every figure, as PNG and as SVG with its text as text.
-
-    Args:
-        distances: columns as in `headlens.similar.similar.DISTANCES`.
-        clusters: columns as in `headlens.similar.similar.CLUSTERS`.
-        out: the run directory.
-        model: its name or path, for the titles; its folders are left out.
-
-    Returns:
-        The files, ``figures/NAME.png`` and ``figures/NAME.svg`` of each; the same bytes every time.
-
-    Raises:
-        RunError: one cannot be written.
-    """
-    return save_drawn(draw_all(distances, clusters, model), out)
-
-
 # ---- How heads look in the figures of ``headlens similar``: by their strongest tag, else by their cluster
 
 
 UNTAGGED = TagStyle("#E4E4E4", "")
+CLUSTERS = ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE", "#882255", "#AA4499", "#999933", "#44AA99")
+"""Colours of clusters: the nine of Paul Tol's scheme "muted", which are those of the tags, too."""
 LINE, SWATCH, SIZE = 0.19, 0.15, 7.5  # inches, inches, points
 NAMED = 4  # clusters whose sizes are named
 
@@ -112,17 +101,17 @@ class Looks:
         """Choose the looks.
 
         Args:
-            heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+            heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
 
         Returns:
             Tags where there are any, and only those in the key.
         """
         if not heads["tags"].any():
-            colours = [style.colour for style in STYLES.values()]
-            numbers = [TagStyle(colours[n % len(colours)], str(n)) for n in heads["cluster"].astype(int)]
+            clusters = heads["cluster"].astype(int)
+            numbers = [TagStyle(CLUSTERS[n % len(CLUSTERS)], str(n)) for n in clusters]
             return cls(numbers, False, [])
         tags = [str(cell).partition(";")[0] for cell in heads["tags"]]
-        counts = {tag: tags.count(tag) for tag in dict.fromkeys([*STYLES, *tags]) if tag and tag in tags}
+        counts = {tag: tags.count(tag) for tag in in_order(tags) if tag}
         key = [(style_of(tag), f"{tag}: {_heads(count)}") for tag, count in counts.items()]
         if "" in tags:
             key.append((UNTAGGED, f"no tag: {_heads(tags.count(''))}"))
@@ -162,7 +151,7 @@ def finding(matrix: NDArray[np.float64], heads: pd.DataFrame, names: Sequence[st
 
     Args:
         matrix: divergences [head, head].
-        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
         names: of the heads.
 
     Returns:
@@ -202,7 +191,7 @@ def clustermap_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 
@@ -349,7 +338,7 @@ def embedding_figure(
 
     Args:
         matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similar.similar.CLUSTERS` of one stack, in model order.
+        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
         model: its name, for the title.
         several: whether names of heads need their stack.
 
@@ -492,7 +481,7 @@ def _plane_caption(faithful: float, looks: Looks, named: int, heads: pd.DataFram
     ]
     signs = "" if n_heads > MANY else " and letters" if looks.by_tag else " and numbers"
     parts.append(f"Colours{signs}: the {'strongest tag' if looks.by_tag else 'cluster'}.")
-    if not looks.by_tag and n_clusters > len(STYLES):
+    if not looks.by_tag and n_clusters > len(CLUSTERS):
         parts.append("Colours come again after nine clusters.")
     parts.append("Names: layer.head, both from 0.")
     if named < n_heads:

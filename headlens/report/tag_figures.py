@@ -21,7 +21,6 @@ from headlens.report.canvas import (
     InchFigure,
     link_areas,
     page,
-    save_drawn,
     style_of,
     text_size,
 )
@@ -33,8 +32,10 @@ from headlens.report.score_figures import (
     offset_figure,
     offset_table,
 )
-from headlens.runs.read import tags_by_head
-from headlens.scoring.compare import ALL
+from headlens.runs.read import at, tags_by_head
+from headlens.scoring.base import Scorer
+from headlens.scoring.compare import ALL, BY_TAG
+from headlens.scoring.scorers import SCORERS
 from headlens.util.formatting import listing, visible
 
 if TYPE_CHECKING:
@@ -46,19 +47,16 @@ __all__ = [
     "draw_all",
     "entropy_figure",
     "offset_figure",
-    "save_figures",
     "tag_map_figure",
 ]
 
-OWN_FIGURE = {"positional", "broad"}  # tags with a figure of another kind
-
 
 def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Iterator[tuple[str, InchFigure]]:
-    """Draw every figure that the tables have the numbers for.
+    """Draw every figure that the tables of a classification have the numbers for.
 
     Args:
         scores: columns as in `headlens.util.files.SCORES`.
-        tags: columns as in `headlens.util.files.TAGS`; both also as read from files.
+        tags: columns as in `headlens.util.files.TAGS`.
         model: its name or path, for the titles; its folders are left out.
 
     Yields:
@@ -67,7 +65,7 @@ def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Itera
     model = Path(model).name
     yield "tags", tag_map_figure(scores, tags, model)
     for tag in dict.fromkeys(scores["tag"]):
-        if tag not in OWN_FIGURE and not best_heads(scores, tag).empty:
+        if SCORERS.get(tag, Scorer).figure == "best" and not best_heads(scores, tag).empty:
             yield f"best-{tag}", best_heads_figure(scores, tag, model)
     if not offset_table(scores).empty:
         yield "offsets", offset_figure(scores, model)
@@ -75,22 +73,9 @@ def draw_all(scores: pd.DataFrame, tags: pd.DataFrame, model: str = "") -> Itera
         yield "entropy", entropy_figure(scores, model)
 
 
-def save_figures(scores: pd.DataFrame, tags: pd.DataFrame, out: Path, model: str = "") -> list[Path]:
-    """Write every figure that the tables have the numbers for, as PNG and as SVG with its text as text.
-
-    Args:
-        scores: columns as in `headlens.util.files.SCORES`.
-        tags: columns as in `headlens.util.files.TAGS`; both also as read from files.
-        out: the run directory.
-        model: its name or path, for the titles; its folders are left out.
-
-    Returns:
-        The files, ``figures/NAME.png`` and ``figures/NAME.svg`` of each; the same bytes every time.
-
-    Raises:
-        RunError: one cannot be written.
-    """
-    return save_drawn(draw_all(scores, tags, model), out)
+def draw_changes(comparison: Comparison) -> Iterator[tuple[str, InchFigure]]:
+    """Draw the one figure of a comparison."""
+    yield "changes", changes_figure(comparison)
 
 
 # ---- The map of what every head is: layers and heads, coloured by tag
@@ -355,14 +340,12 @@ def changes_figure(comparison: Comparison) -> InchFigure:
     Returns:
         The figure, a panel per stack.
     """
-    by_tag = comparison.by_tag.dropna(subset=["both"])
+    by_tag = comparison.by_tag.dropna(subset=["both"]).astype(dict.fromkeys(BY_TAG[1:-1], int))
     shared = [tag for tag in by_tag["tag"] if tag != ALL]
-    cells = {
-        Head(*head): _tiles(tags, shared)
-        for head, tags in zip(
-            comparison.first.heads, comparison.heads[["first", "second"]].to_numpy(str).tolist(), strict=True
-        )
-    }
+    heads = comparison.heads
+    named = heads[["stack", "layer", "head"]].itertuples(index=False, name=None)
+    tags = heads[["first", "second"]].to_numpy(str).tolist()
+    cells = {Head(*head): _tiles(mine, shared) for head, mine in zip(named, tags, strict=True)}
     rows: list[Any] = list(by_tag[by_tag["tag"] != ALL].itertuples())
     key: list[tuple[Tile | None, str]] = [
         (
@@ -403,5 +386,6 @@ def _said(kappa: float) -> str:
 
 
 def _named(comparison: Comparison, number: int) -> str:
-    run = (comparison.first, comparison.second)[number]
-    return f"{run.path.name or run.path}{f' ({run.model})' if run.model else ''}"
+    path = str(at(comparison.run, ("first", "second")[number], default=""))
+    models: Sequence[str] = at(comparison.run, "models", default=("", ""))
+    return f"{Path(path).name or path}{f' ({models[number]})' if models[number] else ''}"

@@ -19,19 +19,18 @@ import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
-import headlens
 from headlens.benchmarks.registry import Benchmark, Showable
 from headlens.corpus.batches import Axis, reading_of, word_groups
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import ordinary_tokens, repeated_encoded, sentence_inputs
 from headlens.corpus.words import Encoded, encode_text
-from headlens.errors import HeadlensError, InputError
-from headlens.model.devices import is_out_of_memory
+from headlens.errors import HeadlensError, InputError, is_out_of_memory
 from headlens.model.heads import Head, Site, head_name, select
 from headlens.model.lens import Lens
-from headlens.report.canvas import STYLES, style_of
+from headlens.report.canvas import figure_bytes, in_order, style_of
 from headlens.report.heatmaps import COLOURS
 from headlens.runs.read import Marks
+from headlens.util import __version__
 from headlens.util.files import remove, write_bytes, write_csv, write_text
 from headlens.util.formatting import visible
 from headlens.view.maps import AttentionMaps, maps_of
@@ -55,12 +54,17 @@ def viewer_page(data: Mapping[str, Any]) -> str:
     return template("viewer.html.j2").render(
         title=f"{data['model']}: attention of {_counted(data)}",
         text=texts[0] if len(texts) == 1 else f"{len(texts)} texts",
-        version=headlens.__version__,
+        version=__version__,
         style=style("page.css", "viewer.css"),
         maps=as_json(data),
         script=own,
         script_hash=script_hash(own),
     )
+
+
+def attention_page(maps: AttentionMaps, marks: Marks | None, start: Mapping[str, Any]) -> str:
+    """See `AttentionMaps.to_html`."""
+    return viewer_page(viewer_data([(maps.text or " ".join(maps.words), maps)], marks, start))
 
 
 def template(name: str) -> jinja2.Template:
@@ -150,12 +154,11 @@ def viewer_data(
     heads = sorted({head for _, maps in texts for head in maps.heads}, key=_order(sites))
     rows = [_head_entry(head, head_name(head, sites), marks) for head in heads]
     carried = {tag for row in rows for tag in row["tags"]}
-    known = [*(tag for tag in STYLES if tag in carried), *sorted(carried - set(STYLES))]
     return {
         "model": visible(texts[0][1].model),
         "heads": rows,
         "tagged": marks.tags is not None,
-        "tags": {tag: _style(tag) for tag in known},
+        "tags": {tag: _style(tag) for tag in in_order(carried)},
         "importance": marks.method if marks.importance is not None else "",
         "palette": _coded_palette(),
         "start": checked_start(start or {}, sites),
@@ -459,17 +462,15 @@ def _read(name: str) -> str:
 # ---- The attention of one input as a file, whose ending says of what kind
 
 
-def save_maps(maps: AttentionMaps, path: str | Path, width: float | None = None) -> None:
+def save_maps(maps: AttentionMaps, path: Path, width: float | None = None) -> None:
     """See `AttentionMaps.save`."""
     ending = view_ending(path)
     if ending == ".csv":
-        write_csv(maps.to_frame(), Path(path))
+        write_csv(maps.to_frame(), path)
     elif ending == ".html":
         maps.to_html(path)
     else:
-        from headlens.report.canvas import figure_bytes
-
-        write_bytes(figure_bytes(maps.heatmap(width=width), ending), Path(path))
+        write_bytes(figure_bytes(maps.heatmap(width=width), ending), path)
 
 
 # ---- What the ending of a file name asks for

@@ -17,7 +17,6 @@ from headlens.report.canvas import style_of
 from headlens.scoring.scorers import SCORERS
 from headlens.util.formatting import apart, counted, per_cent, visible
 
-CONTROL = "control "  # how the conditions of random sets begin
 ENOUGH_DRAWS = round(1 / SIGNIFICANT) - 1  # random sets; with fewer, no p of at most 0.05 can come out
 
 
@@ -45,20 +44,6 @@ def unscored_stacks(scores: pd.DataFrame) -> list[str]:
     """List the stacks of an encoder-decoder of which nothing was read: the decoder's, without targets."""
     read = scores.groupby("stack")["n"].max()
     return [str(stack) for stack in read.index[read == 0]] if len(read) > 1 and read.any() else []
-
-
-def primary_rows(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Take the rows of one metric that are no random sets.
-
-    Args:
-        table: columns as in `headlens.util.files.ABLATION`.
-        metric: a value of the column `metric`.
-
-    Returns:
-        The rows, in order.
-    """
-    random = table["condition"].str.startswith(CONTROL)
-    return table[(table["metric"] == metric) & ~random].reset_index(drop=True)
 
 
 def with_losses(rows: pd.DataFrame, larger_is_better: bool) -> pd.DataFrame:
@@ -105,11 +90,6 @@ def last_without_loss(rows: pd.DataFrame, share: float) -> pd.DataFrame:
     """
     kept: pd.DataFrame = rows[rows["n_removed"] <= round(share * rows["n_removed"].max())]
     return kept.tail(1)
-
-
-def as_bad_or_worse(at_least_as_bad: float, draws: int) -> int:
-    """Count the random sets without which the model is as bad or worse; the set itself is not among them."""
-    return round(at_least_as_bad * (1 + draws)) - 1 if np.isfinite(at_least_as_bad) else 0
 
 
 def beyond_random(controls: pd.DataFrame) -> pd.DataFrame:
@@ -278,32 +258,8 @@ def tested(name: str, value: float) -> str:
     return f"no {name}-value" if np.isnan(value) else f"{name} = {value:.2g}"
 
 
-# ---- What tags, columns and measures mean, in a sentence each, for readers of a report
+# ---- What tags and columns mean, in a sentence each, for readers of a report
 
-
-TAGS: Mapping[str, str] = {
-    "positional": "At least 90 % of the head's largest weights, or more than half of its weight, fall on "
-    "one offset: the previous token, the next, the token itself. Held against uniform attention.",
-    "delimiter": "More than 60 % of the head's weight is on special tokens or on punctuation, or more than "
-    "30 % on the first token. Held against the share of those tokens.",
-    "syntactic": "For some relation of the dependency tree, the word that the dependent attends to most (or "
-    "that attends to it most) is its head, 10 points more often than both the best fixed offset for that "
-    "relation and what looking at the same words would give if arcs were dealt out anew.",
-    "coreference": "The earlier mention that a mention attends to most is of the same entity, 5 points more "
-    "often than both the nearest mention and the nearest with the same head word.",
-    "semantic": "Content words give related content words more weight than unrelated ones at the same "
-    "distances, and more than shuffled relations would give.",
-    "induction": "On repeated random tokens, at least 40 % of the head's weight is on what followed earlier "
-    "copies of the current token, and it raises the logits of what it looks at, where that can be told. "
-    "Held against uniform attention.",
-    "duplicate-token": "On repeated random tokens, at least 40 % of the head's weight is on earlier copies "
-    "of the current token. Held against uniform attention.",
-    "rare-token": "The head's largest weights fall on the two rarest words of a sentence, 10 points more "
-    "often than chance at matched positions.",
-    "broad": "The entropy of the head's rows is at least 90 % of what it could be: it looks everywhere "
-    "alike. It has no baseline.",
-}
-"""The meaning of each tag with the margins that headlens has by default; run.json has those in force."""
 
 COLUMNS: Mapping[str, str] = {
     "head": "layer.head, both counted from 0: 2.8 is head 8 of layer 2. A click shows the head.",
@@ -353,60 +309,33 @@ COLUMNS: Mapping[str, str] = {
     "cka": "Linear CKA of what two heads write: 1 is the same up to a rotation and a scale. It is too high "
     "where tokens are few. Empty: a head writes nothing that varies, or its W_O is no plain layer.",
     "cluster": "By average linkage on the divergence.",
+    "output_norm": "The Euclidean length of a head's output before W_O.",
+    "written_norm": "The Euclidean length of what a head writes: its output times its rows of W_O.",
+    "branch_share": "How much of what a layer's attention writes lies along one head; the shares of a "
+    "layer's heads and of W_O's bias add up to 1, and are negative for a head that writes against the rest.",
+    "cosine": "The cosine of what a head writes and what its layer's attention writes together.",
+    "stream_share": "How much of the residual stream, with the layer's attention added, lies along what one "
+    "head writes.",
+    "logit": "How much what a head writes raises the logit through the residual stream alone, with all other "
+    "branches held fixed and norms at their scale.",
     "nearest": "The head with the smallest divergence; of several the first in the model.",
 }
 """The meaning of each column, by the key that `headlens.report.page.section.Column` names."""
 
-BEST_OF_SEVERAL = frozenset({"syntactic", "coreference"})  # tags with more than one baseline
-NO_BASELINE = frozenset({"broad"})
-
-_MEASURES: Mapping[str, str] = {
-    "special": "weight on special tokens",
-    "punctuation": "weight on punctuation",
-    "first-token": "weight on the first token",
-    "antecedent": "mentions with an earlier one",
-    "related": "weight on related words",
-    "prefix-matching": "weight on what followed earlier copies",
-    "duplicate-token": "weight on earlier copies",
-    "rare-token": "largest weights on the rarest words",
-    "entropy": "entropy",
-}
-
 
 def tag_definition(tag: str) -> str:
-    """Say what a tag means.
+    """Say what a tag means: its scorer's meaning, or the first line of that one's docstring.
+
+    Margins in it are those that headlens has by default; run.json has those in force.
 
     Args:
-        tag: any tag, also of a scorer of the user's own.
+        tag: any tag.
 
     Returns:
-        A text; of a tag of the user's own what its scorer says of itself, or nothing.
+        A text; nothing where there is no scorer, or it says nothing of itself.
     """
-    if tag in TAGS:
-        return TAGS[tag]
-    own = SCORERS[tag].__doc__ if tag in SCORERS else None
-    return (own or "").strip().partition("\n")[0]
-
-
-def measure_words(measure: str) -> str:
-    """Say a measure in words.
-
-    Args:
-        measure: a value of the column `measure`.
-
-    Returns:
-        Words such as "obj, from dependent to head"; a measure that is not known stays as it is.
-    """
-    stem, _, detail = measure.partition(":")
-    if detail in ("dependent->head", "head->dependent"):
-        return f"{stem}, from {' to '.join(detail.split('->'))}"
-    name, _, place = stem.partition("@")
-    if name in ("argmax", "mass") and place:
-        return f"{'largest weights' if name == 'argmax' else 'weight'} on offset {place}"
-    words = _MEASURES.get(name, "")
-    if not words:
-        return measure
-    return f"{detail} {words}".strip() + ", among all earlier words" * (place == "words")
+    scorer = SCORERS.get(tag)
+    return scorer.meaning or (scorer.__doc__ or "").strip().partition("\n")[0] if scorer else ""
 
 
 # ---- Numbers, heads and tags as the sentences and tables of a page write them
@@ -446,6 +375,22 @@ class RunPlace:
     def link(self, head: str) -> Markup:
         """A link that opens a head."""
         return Markup('<a class="head" href="{}">{}</a>').format(self.address(head), visible(head))
+
+    def chip(self, tag: str) -> Markup:
+        """A tag with its colour and letter, as a link to what it means."""
+        return chip(tag)
+
+
+class Screen:
+    """A terminal, where sentences have neither links nor colours."""
+
+    def link(self, head: str) -> str:
+        """A head."""
+        return head
+
+    def chip(self, tag: str) -> str:
+        """A tag."""
+        return tag
 
 
 def number(value: Any, kind: str) -> str:

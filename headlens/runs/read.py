@@ -7,20 +7,16 @@ import shlex
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from headlens.errors import RunError
-from headlens.model.heads import STACKS, Head, number_ranges
+from headlens.model.heads import Head
 from headlens.model.lens import Lens
 from headlens.util.files import (
-    CHANGED,
-    SCORES,
-    TAGS,
-    file_sha256,
     from_home,
     is_directory,
     is_there,
@@ -31,129 +27,41 @@ from headlens.util.files import (
     read_csv,
 )
 
-FILES = ("scores.csv", "tags.csv", "run.json")
-_HEAD = ["stack", "layer", "head"]
-_TEXT = ("stack", "tag", "measure", "tags", "evidence", "tagged")
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a run of ``headlens classify`` found.
-
-    Args:
-        path: its directory, as the user wrote it.
-        scores: columns as in `headlens.util.files.SCORES`.
-        tags: columns as in `headlens.util.files.TAGS`; no tag is an empty text.
-        run: what `run.json` says.
-    """
-
-    path: Path
-    scores: pd.DataFrame = field(repr=False)
-    tags: pd.DataFrame = field(repr=False)
-    run: dict[str, Any] = field(repr=False)
-
-    @property
-    def model(self) -> str:
-        """The model's name, without its folders; empty if the run does not say."""
-        model = self.run.get("model")
-        return Path(str(model.get("name") or "")).name if isinstance(model, dict) else ""
-
-    @property
-    def heads(self) -> list[tuple[str, int, int]]:
-        """Stack, layer and head of every head, in model order."""
-        return list(self.tags[_HEAD].itertuples(index=False, name=None))
-
-    @property
-    def shape(self) -> str:
-        """Which layers and heads the model has, in words."""
-        parts = []
-        for stack in STACKS:
-            mine = self.tags[self.tags["stack"] == stack]
-            if len(mine):
-                layers, heads = (number_ranges(sorted(set(mine[name]))) for name in ("layer", "head"))
-                parts.append(f"{stack} layers {layers} with heads {heads}")
-        return " and ".join(parts)
-
-
-def read_finished(path: str | Path) -> Finished:
-    """Read what a run of ``headlens classify`` left.
-
-    Args:
-        path: its directory.
-
-    Returns:
-        Its tables and its record.
-
-    Raises:
-        RunError: the directory or a file is missing, broken, or of another command.
-    """
-    path = Path(path)
-    if not is_directory(path):
-        raise RunError(f"There is no run directory {path}.", _classify_remedy(path))
-    run = _record(path)
-    if run.get("command") != "classify":
-        raise RunError(
-            f"Expected a run of headlens classify; {path} holds one of headlens {run.get('command', '?')}.",
-            "Give the --out of a headlens classify.",
-        )
-    scores, tags = _table(path, "scores.csv", SCORES), _table(path, "tags.csv", TAGS)
-    for name, frame, key in (("scores.csv", scores, [*_HEAD, "tag", "measure"]), ("tags.csv", tags, _HEAD)):
-        if frame.empty or frame.duplicated(key).any():
-            what = "holds no heads" if frame.empty else "has several rows for the same head"
-            raise RunError(f"{path / name} {what}.", _classify_remedy(path))
-    if not _whole(scores, tags):
-        raise RunError(
-            f"{path / 'scores.csv'} is not whole: it lacks rows of some heads.", _classify_remedy(path)
-        )
-    return Finished(path, scores, tags, run)
-
-
-def _whole(scores: pd.DataFrame, tags: pd.DataFrame) -> bool:
-    """Whether every tag that tags.csv names has rows, and every measure one for each head of its stacks."""
-    named = {tag for cell in tags["tags"] for tag in str(cell).split(";") if tag}
-    per_stack = tags.groupby("stack").size()
-    counts = scores.groupby(["stack", "tag", "measure"]).size()
-    expected = per_stack.reindex(counts.index.get_level_values("stack"))
-    return named <= set(scores["tag"]) and bool((counts.to_numpy() == expected.to_numpy()).all())
-
-
-def _record(path: Path) -> dict[str, Any]:
-    for name in FILES:
-        if not is_there(path / name):
-            raise RunError(
-                f"Expected scores.csv, tags.csv and run.json in {path}; there is no {name}.",
-                _classify_remedy(path),
-            )
-    try:
-        run = load_record(path / "run.json")
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path / 'run.json'} cannot be read: {error}.", _classify_remedy(path)) from error
-    return run if isinstance(run, dict) else {}
-
-
-def _table(path: Path, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    file = path / name
-    try:
-        frame = read_csv(file, columns, [name for name in _TEXT if name in columns])
-    except LookupError as error:
-        raise RunError(f"{file} has no column {error.args[0]}.", _classify_remedy(path)) from error
-    except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
-        raise RunError(f"{file} cannot be read: {error}.", _classify_remedy(path)) from error
-    if "tagged" not in columns:
-        return frame
-    if not frame["tagged"].isin(("True", "False")).all():
-        raise RunError(f"{file} has rows whose tagged is neither True nor False.", _classify_remedy(path))
-    return frame.assign(tagged=frame["tagged"] == "True")
-
-
-def _classify_remedy(path: Path) -> str:
-    return f"Type: headlens classify MODEL --out {shlex.quote(str(path))}"
-
-
 # ---- What finished runs say about heads: tags from classify, importance from ablate
 
 
 HEAD = ("stack", "layer", "head")
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What earlier runs say about heads.
+
+    Args:
+        tags: of each head, strongest first; None where nobody looked.
+        importance: of each head, None where nobody measured.
+        method: how importance was estimated.
+    """
+
+    tags: Mapping[Head, Sequence[str]] | None = None
+    importance: Mapping[Head, float] | None = None
+    method: str = ""
+
+
+def tags_by_head(tags: pd.DataFrame) -> dict[Head, tuple[str, ...]]:
+    """Read the column `tags`.
+
+    Args:
+        tags: columns as in `headlens.util.files.TAGS`, also as read from a file.
+
+    Returns:
+        Every head's tags, strongest first.
+    """
+    columns = (tags["stack"], tags["layer"], tags["head"], tags["tags"].astype(object).fillna(""))
+    return {
+        Head(str(stack), int(layer), int(head)): tuple(filter(None, str(mine).split(";")))
+        for stack, layer, head, mine in zip(*columns, strict=True)
+    }
 
 
 def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Marks:
@@ -185,8 +93,7 @@ def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Mark
                 f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
             )
         if "tags.csv" in found:
-            table = read_table(found["tags.csv"], [*HEAD, "tags"], ("stack", "tags"))
-            tags = tags_by_head(table)
+            tags = read_tags(run)
             _check(run, tags, heads, whole=True)
         if "importance.csv" in found:
             columns = [*HEAD, "method", "importance"]
@@ -198,6 +105,61 @@ def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Mark
             _check(run, importance, heads)
         if same is not None:
             same.check(run)
+    return Marks(tags, importance or None, method)
+
+
+def read_tags(run: Path) -> dict[Head, tuple[str, ...]]:
+    """Read the tags of each head, strongest first, from a run of ``headlens classify``.
+
+    Raises:
+        RunError: it has no table of tags, or one that cannot be read.
+    """
+    if not is_there(run / "tags.csv"):
+        raise RunError(
+            f"Expected the --out of a headlens classify; {run} has no tags.csv.",
+            f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
+        )
+    return tags_by_head(read_table(run / "tags.csv", [*HEAD, "tags"], ("stack", "tags")))
+
+
+def tags_of(lens: Lens, run: Path) -> dict[Head, tuple[str, ...]]:
+    """Read the tags of each head, as `read_tags`, of a run that must be about the model at hand."""
+    tags = read_tags(run)
+    _check(run, tags, lens.anatomy.heads, whole=True)
+    SameModel(lens).check(run)
+    return tags
+
+
+def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
+    """Read which heads carry which tags.
+
+    Args:
+        lens: the model that is to be ablated; it must be the one that was classified.
+        run: run directory of `classify`.
+
+    Returns:
+        Heads of each tag that any head carries, tags in the order of the alphabet.
+
+    Raises:
+        RunError: the directory holds no such run, or that of another model, or no head has a tag.
+    """
+    tags = tags_of(lens, run)
+    names = sorted({tag for carried in tags.values() for tag in carried})
+    if not names:
+        raise RunError(f"No head has a tag in {run}.", "Classify on a larger corpus, and name that run.")
+    return {name: tuple(head for head, carried in tags.items() if name in carried) for name in names}
+
+
+def marks_of(tables: Mapping[str, pd.DataFrame]) -> Marks:
+    """What the tables of a result say about heads: tags, and importance by the first method."""
+    tags = tags_by_head(tables["tags.csv"]) if "tags.csv" in tables else None
+    if "importance.csv" not in tables:
+        return Marks(tags)
+    table = tables["importance.csv"]
+    method = str(table["method"].iloc[0]) if len(table) else ""
+    rows = table[table["method"] == method]
+    values = [rows[name] for name in (*HEAD, "importance")]
+    importance = {Head(str(s), int(x), int(h)): float(v) for s, x, h, v in zip(*values, strict=True)}
     return Marks(tags, importance or None, method)
 
 
@@ -349,7 +311,7 @@ def read_run(path: Path, known: Sequence[str]) -> dict[str, Any]:
     Raises:
         RunError: it is not there, broken, or of another command.
     """
-    wanted = f"a finished run of headlens {', '.join(known[:-1])} or {known[-1]}"
+    wanted = f"a finished run of headlens {_either(known)}"
     if not is_directory(path):
         raise RunError(
             f"Expected the directory of {wanted}; there is no directory {path}.", _run_remedy(known)
@@ -358,7 +320,7 @@ def read_run(path: Path, known: Sequence[str]) -> dict[str, Any]:
         inside = sorted(str(file.parent) for file in path.glob("*/run.json"))
         remedy = f"Give the runs inside it: {shlex.join(inside)}" if inside else _run_remedy(known)
         raise RunError(f"Expected {wanted}; {path} has no run.json.", remedy)
-    run = _loaded(path / "run.json", load_record)
+    run = read_record(path / "run.json")
     command = run.get("command") if isinstance(run, dict) else None
     if command not in known:
         raise RunError(
@@ -380,6 +342,21 @@ def read_json(file: Path) -> Any:
         RunError: it cannot be read.
     """
     return _loaded(file, load_json)
+
+
+def read_record(file: Path) -> Any:
+    """Read the run.json of a run, whatever it says.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        What it says.
+
+    Raises:
+        RunError: it cannot be read, or is not as its run left it.
+    """
+    return _loaded(file, load_record)
 
 
 def _loaded(file: Path, load: Callable[[Path], Any]) -> Any:
@@ -411,6 +388,84 @@ def read_table(file: Path, columns: Sequence[str], text: Sequence[str]) -> pd.Da
         raise RunError(f"{file} has no column {error.args[0]}.", AGAIN) from error
     except (OSError, ValueError) as error:  # pandas' own errors are ValueErrors
         raise RunError(f"{file} cannot be read: {error}.", AGAIN) from error
+
+
+def read_cells(file: Path) -> pd.DataFrame:
+    """Read a table of a run whose columns are not known before.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        All of its columns; every cell is text as it is written, empty where it is empty.
+
+    Raises:
+        RunError: it cannot be read, or is not as its run left it.
+    """
+    cells: pd.DataFrame = _loaded(
+        file, lambda path: pd.read_csv(read_checked(path), dtype=str, keep_default_na=False)
+    )
+    return cells
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """The form of one table of a result.
+
+    Args:
+        name: of the attribute that holds it, such as "scores"; its file is ``scores.csv``.
+        columns: in the order of the file.
+        text: those that hold text, empty where there is none; all in none of these lists hold numbers.
+        flags: those that hold True or False, or nothing.
+        gaps: those that hold whole numbers, or nothing.
+        optional: whether a run without rows of it leaves no file.
+        kind: of table: `pandas.DataFrame`, or a subclass.
+        stem: the name of its file without the ending, where it is not that of the attribute.
+    """
+
+    name: str
+    columns: Sequence[str]
+    text: Sequence[str]
+    flags: Sequence[str] = ()
+    gaps: Sequence[str] = ()
+    optional: bool = False
+    kind: type[pd.DataFrame] = pd.DataFrame
+    stem: str = ""
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.stem or self.name}.csv"
+
+
+def read_form(place: Path, form: TableForm) -> pd.DataFrame:
+    """Read one table of a result.
+
+    Args:
+        place: the run directory.
+        form: of the table.
+
+    Returns:
+        The table; one without rows where it is optional and not there.
+
+    Raises:
+        RunError: it is not there, broken, lacks a column, or says neither True nor False, or no whole number,
+            where it should.
+    """
+    file = place / form.file
+    if form.optional and not is_there(file):
+        return form.kind(columns=list(form.columns))
+    table = read_table(file, form.columns, (*form.text, *form.flags, *form.gaps))
+    for name in form.flags:
+        if not table[name].isin(("True", "False", "")).all():
+            raise RunError(f"{file} has rows whose {name} is neither True nor False.", AGAIN)
+        said = table[name].map({"True": True, "False": False, "": None})
+        table[name] = said.astype(bool if said.notna().all() else "boolean")
+    for name in form.gaps:
+        if not table[name].str.fullmatch(r"[0-9]{0,9}").all():
+            raise RunError(f"{file} has rows whose {name} is no whole number.", AGAIN)
+        table[name] = pd.to_numeric(table[name]).astype("Int64")
+    return form.kind(table)
 
 
 def failed_checks(run: Mapping[str, Any]) -> list[str]:
@@ -460,129 +515,8 @@ def at(run: Mapping[str, Any], *path: str, default: Any = None) -> Any:
 
 
 def _run_remedy(known: Sequence[str]) -> str:
-    return f"Give what you gave a headlens {', '.join(known[:-1])} or {known[-1]} as --out."
+    return f"Give what you gave a headlens {_either(known)} as --out."
 
 
-# ---- The heads of each tag, as a finished run of `classify` found them
-
-
-_TAGGED_KINDS: dict[str, type] = {"stack": str, "layer": int, "head": int, "tags": str, "evidence": str}
-
-
-def tagged_heads(lens: Lens, run: Path) -> dict[str, tuple[Head, ...]]:
-    """Read which heads carry which tags.
-
-    Args:
-        lens: the model that is to be ablated; it must be the one that was classified.
-        run: run directory of `classify`.
-
-    Returns:
-        Heads of each tag that any head carries, tags in the order of the alphabet.
-
-    Raises:
-        RunError: the directory holds no such run, or that of another model, or no head has a tag.
-    """
-    table = _read(run)
-    _same_model(lens, run)
-    known = set(lens.anatomy.heads)
-    found: dict[str, list[Head]] = {}
-    for row in table.itertuples():
-        head = Head(str(row.stack), int(row.layer), int(row.head))  # type: ignore[arg-type]
-        if head not in known:
-            raise RunError(
-                f"{run} has tags for head {head}, which {type(lens.model).__name__} does not have.",
-                "Name a run of the same model with --from.",
-            )
-        for tag in str(row.tags).split(";"):
-            if tag:
-                found.setdefault(tag, []).append(head)
-    if not found:
-        raise RunError(f"No head has a tag in {run}.", "Classify on a larger corpus, and name that run.")
-    return {tag: tuple(found[tag]) for tag in sorted(found)}
-
-
-def tags_sha256(run: Path) -> str:
-    """Hash what says which heads carry which tags.
-
-    Args:
-        run: run directory of `classify`.
-
-    Returns:
-        Hex digest of its tags.csv.
-
-    Raises:
-        RunError: there is none, or it cannot be read.
-    """
-    try:
-        return file_sha256([run / "tags.csv"])
-    except OSError as error:
-        raise _unreadable(run, error) from error
-
-
-def _unreadable(run: Path, error: Exception) -> RunError:
-    why = CHANGED if str(error) == CHANGED else type(error).__name__
-    return RunError(
-        f"Expected a finished run of headlens classify in {run}, but {run / 'tags.csv'} cannot be read "
-        f"({why}).",
-        "Name the directory that headlens classify wrote, with --from.",
-    )
-
-
-def _read(run: Path) -> pd.DataFrame:
-    path = run / "tags.csv"
-    try:
-        table = pd.read_csv(read_checked(path), keep_default_na=False, dtype=_TAGGED_KINDS)
-    except (OSError, ValueError, OverflowError) as error:
-        raise _unreadable(run, error) from error
-    if list(table.columns) != TAGS:
-        raise RunError(
-            f"{path}: expected the columns {', '.join(TAGS)}, found {', '.join(map(str, table.columns))}.",
-            "Name the directory that headlens classify wrote, with --from.",
-        )
-    return table
-
-
-def _same_model(lens: Lens, run: Path) -> None:
-    """Refuse tags of other weights, where both sides know theirs."""
-    try:
-        model = load_json(run / "run.json")["model"]
-        there = model["weights_sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    here = lens.source.sha256() if lens.source else {}
-    if there and here and there != here:
-        raise RunError(
-            f"{run} is about other weights ({model.get('name')}).",
-            "Name a run of the same model with --from.",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """What earlier runs say about heads.
-
-    Args:
-        tags: of each head, strongest first; None where nobody looked.
-        importance: of each head, None where nobody measured.
-        method: how importance was estimated.
-    """
-
-    tags: Mapping[Head, Sequence[str]] | None = None
-    importance: Mapping[Head, float] | None = None
-    method: str = ""
-
-
-def tags_by_head(tags: pd.DataFrame) -> dict[Head, tuple[str, ...]]:
-    """Read the column `tags`.
-
-    Args:
-        tags: columns as in `headlens.util.files.TAGS`, also as read from a file.
-
-    Returns:
-        Every head's tags, strongest first.
-    """
-    columns = (tags["stack"], tags["layer"], tags["head"], tags["tags"].astype(object).fillna(""))
-    return {
-        Head(str(stack), int(layer), int(head)): tuple(filter(None, str(mine).split(";")))
-        for stack, layer, head, mine in zip(*columns, strict=True)
-    }
+def _either(known: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(known[:-1]), known[-1]]))

@@ -17,9 +17,9 @@ from typing import Any
 import click
 import numpy as np
 
-import headlens
 from headlens.errors import RunError
 from headlens.model.lens import Lens
+from headlens.util import __version__
 from headlens.util.files import FOLDERS, inner_folder, load_json, locked, with_checksums, write_text
 
 
@@ -37,7 +37,7 @@ class Clock:
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
-        return time.perf_counter() - self.started
+        return round(time.perf_counter() - self.started, 3)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def record(
     """
     anatomy, source = lens.anatomy, lens.source
     return {
-        "headlens": headlens.__version__,
+        "headlens": __version__,
         "command": command,
         "arguments": command_line(),
         "model": {
@@ -114,10 +114,10 @@ def record(
             "tokenizer": type(lens.tokenizer).__name__ if lens.tokenizer else None,
             "remote_code": bool(source and source.options.get("trust_remote_code")),
         },
-        "options": _plain(options),
-        **_plain(facts),
+        "options": plain(options),
+        **plain(facts),
         "versions": _versions(),
-        "wall_seconds": round(clock.seconds, 3),
+        "wall_seconds": clock.seconds,
         "peak_memory_mb": _peak_megabytes(),
     }
 
@@ -139,10 +139,10 @@ def record_without_model(command: str, facts: Mapping[str, Any]) -> dict[str, An
         Plain data.
     """
     return {
-        "headlens": headlens.__version__,
+        "headlens": __version__,
         "command": command,
         "arguments": command_line(),
-        **_plain(facts),
+        **plain(facts),
         "versions": _versions(),
     }
 
@@ -187,17 +187,18 @@ def _peak_megabytes() -> float | None:
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Turn a value into what JSON can hold: paths become text, what is not finite becomes nothing."""
     if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
+        return plain(asdict(value))
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(map(str, value))
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has no such number
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -178,7 +178,8 @@ class Rule:
 class Scorer(ABC):
     """A way of scoring heads: a frozen record of parameters that is called with what a head attends to.
 
-    A subclass says at least `tag`, `rules` and `measures`, and how it counts.
+    A subclass says at least `tag`, `rules` and `measures`, and how it counts. What figures, pages and help
+    say of it stands on it, too.
 
     Attributes:
         tag: the tag that its measures are evidence for.
@@ -192,6 +193,16 @@ class Scorer(ABC):
         n_baselines: how many baselines its scores are held against; the best is chosen by cross-fitting.
         beats_all: whether a head must beat every baseline by the margin, not only the chosen one.
         beats_chance: whether its own chance (see `Counts`) is beaten besides, not added to the baseline.
+        colour: of the tag, in figures and on pages.
+        letter: of the tag, where there is no room for its name; by default its first one, small.
+        meaning: what the tag means, with the margins by default; by default the first line of the docstring.
+        figure: what shows its scores: the "best" head of each measure beside its baseline, "offsets" for
+            measures ``mass@k``, or "entropy" for one of that name.
+        held_against: how a sentence calls the baseline; "" where there is none.
+        axis: what a score is, with its unit.
+        baseline: what the baseline is.
+        row: what one measure is, or what several of them that are one row of the figure have in common.
+        words: measures in words, by their names before any colon; see `in_words`.
     """
 
     tag: ClassVar[str]
@@ -204,6 +215,15 @@ class Scorer(ABC):
     n_baselines: ClassVar[int] = 1
     beats_all: ClassVar[bool] = False
     beats_chance: ClassVar[bool] = False
+    colour: ClassVar[str] = "#BBBBBB"
+    letter: ClassVar[str] = ""
+    meaning: ClassVar[str] = ""
+    figure: ClassVar[Literal["best", "offsets", "entropy"]] = "best"
+    held_against: ClassVar[str] = "the baseline"
+    axis: ClassVar[str] = "score (0 to 1)"
+    baseline: ClassVar[str] = "baseline"
+    row: ClassVar[str] = "measure"
+    words: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def make(cls, context: Context) -> Scorer:
@@ -224,6 +244,12 @@ class Scorer(ABC):
         stem = measure.partition("@")[0].partition(":")[0]
         name = stem if stem in self.rules else self.tag
         return name, self.rules[name]
+
+    @classmethod
+    def in_words(cls, measure: str) -> str:
+        """Say a measure in words, what follows a colon in front; without words it stays as it is."""
+        name, _, detail = measure.partition(":")
+        return f"{detail} {cls.words[name]}".strip() if name in cls.words else measure
 
     def gold(self, batch: Batch) -> Gold | None:
         """Count the decisions of a batch, where they are the same for every site; else None."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -13,15 +13,23 @@ from headlens.corpus.corpus import Corpus
 from headlens.corpus.hub import is_hub
 from headlens.corpus.inputs import Inputs, read_targets
 from headlens.corpus.read import corpus_facts, read_corpus
-from headlens.errors import CorpusError, InputError
+from headlens.errors import CorpusError, InputError, RunError
+from headlens.model.heads import STACKS, number_ranges
 from headlens.model.lens import Lens
+from headlens.runs.read import AGAIN, TableForm
+from headlens.runs.record import Clock, record
+from headlens.runs.result import Examples, Result
 from headlens.scoring.base import Context, Scorer, Tally
 from headlens.scoring.evidence import Settings, margins_in_force, score_table, tag_table
 from headlens.scoring.passes import RunOptions, run_passes
 from headlens.scoring.scorers import SCORERS
 from headlens.scoring.seq2seq import Written, run_pairs
-from headlens.util.files import HeadScores
+from headlens.util.files import SCORES, TAGS, HeadScores
 
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11
+
+_HEAD = ["stack", "layer", "head"]
 NEEDS: Mapping[str, tuple[Callable[[Corpus], bool], str]] = {
     "trees": (lambda corpus: corpus.has_trees, "dependency trees"),
     "entities": (lambda corpus: corpus.has_entities, "entity or coreference marks"),
@@ -33,19 +41,65 @@ NEEDS: Mapping[str, tuple[Callable[[Corpus], bool], str]] = {
 """What a scorer can need of a corpus: how to tell, and what it is called."""
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
+@dataclass(frozen=True, eq=False, repr=False)
+class Classification(Result):
     """What heads look at.
 
     Args:
         scores: one row per head and measure, columns as in `scores.csv`.
         tags: one row per head, columns as in `tags.csv`.
-        facts: what `run.json` says of the corpus, the units and what was left out.
+        run: what `run.json` says: model, corpus, units, options, what was left out.
+        examples: a few inputs that a report shows the heads on.
+        path: the directory that it was opened from.
     """
 
+    command = "classify"
+    forms = (
+        TableForm("scores", SCORES, ("stack", "tag", "measure"), ("tagged",), kind=HeadScores),
+        TableForm("tags", TAGS, ("stack", "tags", "evidence")),
+    )
     scores: HeadScores
     tags: pd.DataFrame
-    facts: dict[str, Any] = field(repr=False)
+    run: Mapping[str, Any]
+    examples: Examples | None = None
+    path: Path | None = None
+
+    @property
+    def heads(self) -> list[tuple[str, int, int]]:
+        """Stack, layer and head of every head, in model order."""
+        return list(self.tags[_HEAD].itertuples(index=False, name=None))
+
+    @property
+    def shape(self) -> str:
+        """Which layers and heads the model has, in words."""
+        parts = []
+        for stack in STACKS:
+            mine = self.tags[self.tags["stack"] == stack]
+            if len(mine):
+                layers, heads = (number_ranges(sorted(set(mine[name]))) for name in ("layer", "head"))
+                parts.append(f"{stack} layers {layers} with heads {heads}")
+        return " and ".join(parts)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a run of ``headlens classify``, whole or not at all."""
+        run = super().read(path)
+        for name, key in (("scores", [*_HEAD, "tag", "measure"]), ("tags", _HEAD)):
+            table = run.tables[f"{name}.csv"]
+            if table.empty or table.duplicated(key).any():
+                what = "holds no heads" if table.empty else "has several rows for the same head"
+                raise RunError(f"{path / name}.csv {what}.", AGAIN)
+        if not run._is_whole():
+            raise RunError(f"{path / 'scores.csv'} is not whole: it lacks rows of some heads.", AGAIN)
+        return replace(run, path=path)
+
+    def _is_whole(self) -> bool:
+        """Whether every tag that `tags` names has rows, and every measure one for each head of its stacks."""
+        named = {tag for cell in self.tags["tags"] for tag in str(cell).split(";") if tag}
+        per_stack = self.tags.groupby("stack").size()
+        counts = self.scores.groupby(["stack", "tag", "measure"]).size()
+        expected = per_stack.reindex(counts.index.get_level_values("stack"))
+        return named <= set(self.scores["tag"]) and bool((counts.to_numpy() == expected.to_numpy()).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +149,8 @@ def classify(
         CorpusError: a file cannot be read, or lacks the trees or entities that a tag needs.
         InputError: an unknown tag or margin, or a model that this cannot be done for.
     """
+    clock = Clock.start()
+    options = {"corpus": corpus, "tags": tags, "margins": margins, "reading": reading, "sources": sources}
     check_tags(tags)
     in_force = margins_in_force(margins or {})
     lens = Lens.load(lens) if isinstance(lens, str) else lens
@@ -115,7 +171,8 @@ def classify(
         "evidence": asdict(settings),
         "engine": reading.engine.facts,
     }
-    return Classification(scores, tag_table(scores), facts)
+    run = record("classify", lens, options, facts, clock)
+    return Classification(scores, tag_table(scores), run, Examples(lens, corpus))
 
 
 def check_tags(tags: Sequence[str] | None) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from headlens.errors import RunError
-from headlens.runs.read import Finished
+from headlens.runs.read import TableForm
+from headlens.runs.record import record_without_model
+from headlens.runs.result import Examples, Result
+from headlens.scoring.classify import Classification
 
 HEADS = ["stack", "layer", "head", "first", "second", "gained", "lost"]
 BY_TAG = ["tag", "first", "second", "both", "gained", "lost", "kappa"]
@@ -19,16 +23,29 @@ BY_MEASURE = ["tag", "measure", "heads", "mean_first", "mean_second", "pearson",
 ALL = "all"  # the row over all tags
 FEWEST = 3  # heads that a correlation rests on
 _HEAD = ["stack", "layer", "head"]
+_FACTS = {
+    "model": ("model", "name"),
+    "weights": ("model", "weights_sha256"),
+    "revision": ("model", "revision"),
+    "corpus": ("corpus", "sha256"),
+    "sentences left out": ("corpus", "sentences_cut"),
+    "margins": ("margins",),
+    "evidence settings": ("evidence",),
+    "parser": ("corpus", "parser"),
+    "relations": ("options", "relations"),
+    "frequencies": ("options", "frequencies"),
+    "targets": ("options", "targets"),
+    "longest input": ("options", "options", "max_length"),
+    "headlens version": ("headlens",),
+}
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Result):
     """What two runs have in common, and what changed from the first to the second.
 
     Args:
-        first: the first run.
-        second: the second run.
         heads: one row per head: its tags in each run, those gained and those lost, joined by ``;``.
         by_tag: one row per tag, and one for all tags together: how many heads carry it in the first run,
             in the second, in both, how many gained and lost it, and Cohen's kappa. Kappa is NaN where no
@@ -37,16 +54,24 @@ class Comparison:
         by_measure: one row per measure that both runs took: over how many heads, their mean score in each
             run, and Pearson's and Spearman's correlation of the scores, NaN where those of a run are all
             equal or fewer than 3.
+        run: what `run.json` says: which runs, and what else is different between them.
+        examples: none.
     """
 
-    first: Finished
-    second: Finished
-    heads: pd.DataFrame = field(repr=False)
-    by_tag: pd.DataFrame = field(repr=False)
-    by_measure: pd.DataFrame = field(repr=False)
+    command = "compare"
+    forms = (
+        TableForm("heads", HEADS, ("stack", *HEADS[3:]), stem="compare_heads"),
+        TableForm("by_tag", BY_TAG, ("tag",), stem="compare_tags"),
+        TableForm("by_measure", BY_MEASURE, ("tag", "measure"), stem="compare_scores"),
+    )
+    heads: pd.DataFrame
+    by_tag: pd.DataFrame
+    by_measure: pd.DataFrame
+    run: Mapping[str, Any]
+    examples: Examples | None = None
 
 
-def compare(first: Finished, second: Finished) -> Comparison:
+def compare(first: Classification, second: Classification) -> Comparison:
     """Compare two runs of classify, head by head.
 
     Args:
@@ -70,13 +95,40 @@ def compare(first: Finished, second: Finished) -> Comparison:
         (*head, ";".join(one), ";".join(two), _without(two, one, shared), _without(one, two, shared))
         for head, one, two in ((head, carried[0][head], carried[1][head]) for head in first.heads)
     ]
+    by_tag = _by_tag(first, second, shared)
+    facts = {
+        "first": str(first.path or ""),
+        "second": str(second.path or ""),
+        "models": [first.model, second.model],
+    }
     return Comparison(
-        first,
-        second,
         pd.DataFrame(heads, columns=HEADS),
-        _by_tag(first, second, shared),
+        by_tag,
         _by_measure(first.scores, second.scores),
+        record_without_model("compare", {**facts, "notes": _notes(by_tag, first.run, second.run)}),
     )
+
+
+def _notes(table: pd.DataFrame, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """What a reader of the table must know."""
+    alone = table.loc[table["both"].isna(), "tag"].tolist()
+    vague = table.loc[table["kappa"].isna() & table["both"].notna(), "tag"].tolist()
+    notes = []
+    if vague:
+        who = "where no head or every head carries the tag in both runs"
+        notes.append(f"kappa is not defined {who}: {', '.join(vague)}.")
+    if alone:
+        notes.append(f"Only one run looked for {', '.join(alone)}: not compared.")
+    different = [what for what, path in _FACTS.items() if _at(first, path) != _at(second, path)]
+    notes.append(f"The runs differ in: {', '.join(different) or 'nothing that run.json tells'}.")
+    return notes
+
+
+def _at(run: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    found: Any = run
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 def kappa(first: Flags, second: Flags) -> float:
@@ -97,7 +149,7 @@ def kappa(first: Flags, second: Flags) -> float:
     return float("nan") if chance == 1 else (float((first == second).mean()) - chance) / (1 - chance)
 
 
-def _by_tag(first: Finished, second: Finished, shared: list[str]) -> pd.DataFrame:
+def _by_tag(first: Classification, second: Classification, shared: list[str]) -> pd.DataFrame:
     carried = _carried(first), _carried(second)
     rows: list[tuple[object, ...]] = []
     pooled: list[tuple[Flags, Flags]] = []
@@ -138,11 +190,11 @@ def _correlations(one: NDArray[np.float64], two: NDArray[np.float64]) -> tuple[f
     return float(pearson.statistic), float(spearman.statistic)
 
 
-def _looked_for(run: Finished) -> list[str]:
+def _looked_for(run: Classification) -> list[str]:
     return list(dict.fromkeys(run.scores["tag"]))
 
 
-def _carried(run: Finished) -> dict[tuple[str, int, int], tuple[str, ...]]:
+def _carried(run: Classification) -> dict[tuple[str, int, int], tuple[str, ...]]:
     """The tags of each head, strongest first."""
     return {
         head: tuple(filter(None, tags.split(";")))
@@ -154,6 +206,6 @@ def _without(these: Iterable[str], those: Iterable[str], shared: Iterable[str]) 
     return ";".join(tag for tag in these if tag not in those and tag in shared)
 
 
-def _told(run: Finished) -> str:
+def _told(run: Classification) -> str:
     model = f" ({run.model})" if run.model else ""
     return f"{run.path}{model} has {run.shape}"

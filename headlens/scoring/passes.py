@@ -77,7 +77,7 @@ class RunOptions:
 
     def bar(self, kind: str, total: int) -> tqdm[Any]:
         """Show how many inputs of a kind have been read."""
-        return tqdm(total=total, desc=f"RunOptions {kind}", unit=kind[:-1], disable=self.quiet)
+        return tqdm(total=total, desc=f"Reading {kind}", unit=kind[:-1], disable=self.quiet)
 
     def longest(self, lens: Lens, kind: str) -> int:
         """Find the longest input of a kind, in tokens.

@@ -365,8 +365,9 @@ SCORES = [*_HEAD, "tag", "measure", "score", "baseline", "effect", *_PROOF, "tag
 TAGS = [*_HEAD, "tags", "evidence"]
 ABLATION = ["condition", "sweep", "mode", "removed", "n_removed"]
 ABLATION += ["metric", "value", "baseline", "delta", *_PROOF, "no_significant_loss"]
+ABLATION += ["control_of", "kept", "tag"]
 CONTROLS = ["condition", "metric", "value", "random_mean", "random_low", "random_high"]
-CONTROLS += ["at_least_as_bad", "draws"]
+CONTROLS += ["at_least_as_bad", "draws", "as_bad_or_worse"]
 IMPORTANCE = [*_HEAD, "method", "importance", "rank"]
 GATES = [*_HEAD, "open_closing", "open_opening", "role"]
 AGREEMENT = ["method_a", "method_b", "rho", "n"]
@@ -382,7 +383,9 @@ COLUMNS = {
 
 PART = (".headlens-", ".part")  # begin and end of the name of a file that is not whole yet
 
-_WHOLE = ("layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws")
+_WHOLE = frozenset((
+    "layer", "head", "layer_a", "head_a", "layer_b", "head_b", "n", "n_removed", "draws", "as_bad_or_worse",
+))  # fmt: skip
 _SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20"
 # where the comma is the decimal sign, spreadsheets take semicolons for the ends of cells, and quotes for text
 _FORMULA = re.compile(f'^(?=[ \xa0]*[{_SIGNS}]|[\t\n])|([;\t\n][" ]*)(?=[{_SIGNS}])')
@@ -438,6 +441,11 @@ def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = N
     Raises:
         RunError: the file cannot be written.
     """
+    write_text(csv_text(frame, columns), path)
+
+
+def csv_text(frame: pd.DataFrame, columns: Sequence[str] | None = None) -> str:
+    """A table as `write_csv` writes it."""
     table = pd.DataFrame(frame, columns=None if columns is None else list(columns)).copy()
     # as objects: a string type would refuse a lone surrogate, which is written as its escape
     table.columns = pd.Index([_harmless(name) for name in table.columns], dtype=object)
@@ -445,8 +453,7 @@ def write_csv(frame: pd.DataFrame, path: Path, columns: Sequence[str] | None = N
         if not pd.api.types.is_numeric_dtype(table[name]) and not pd.api.types.is_bool_dtype(table[name]):
             cells = [_harmless(cell) for cell in table[name]]
             table[name] = pd.Series(cells, index=table.index, dtype=object)
-    text = table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
-    write_text(text, path)
+    return table.to_csv(index=False, float_format="%.9g", lineterminator="\n")
 
 
 def read_csv(path: Path, columns: Sequence[str], text: Collection[str]) -> pd.DataFrame:

@@ -19,13 +19,13 @@ from headlens.model.heads import Head, Site, head_name, select
 from headlens.model.lens import Lens
 from headlens.model.seam import Block
 from headlens.model.weights import handed_over
+from headlens.runs.read import Marks
+from headlens.util.drawing import artist
+from headlens.util.files import write_text
 from headlens.util.formatting import mended
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from headlens.runs.read import Marks
-
 
 Heads = str | Head | Sequence[Head]
 
@@ -126,7 +126,14 @@ class AttentionMaps:
         Raises:
             InputError: the model does not show its values, or words are already merged.
         """
-        return weigh_by_norms(self)
+        if not self.norms:
+            raise InputError(
+                f"The norms of {self.model} cannot be told: its attention does not show the values that it "
+                "reads, or words were merged before.",
+                "Look at the weights, or ask for norms before words.",
+            )
+        patterns = {site: pattern * self.norms[site][:, None] for site, pattern in self.patterns.items()}
+        return replace(self, patterns=patterns, norms={}, measure="norms")
 
     def to_words(self) -> AttentionMaps:
         """Merge the pieces of words: attention *to* a word is the sum over its pieces, *from* it the mean.
@@ -137,7 +144,15 @@ class AttentionMaps:
         Returns:
             Maps whose positions are words.
         """
-        return merge_words(self)
+        merged = {stack: tuple(word_groups(axis) for axis in pair) for stack, pair in self.axes.items()}
+        patterns = {}
+        for site, pattern in self.patterns.items():
+            rows, columns = (spread(owner) for owner, _ in merged[site.stack])  # each [position, word]
+            to_word = pattern.double() @ columns
+            from_word = (rows / rows.sum(0)).T @ to_word
+            patterns[site] = from_word.float()
+        axes = {stack: (queries[1], keys[1]) for stack, (queries, keys) in merged.items()}
+        return replace(self, patterns=patterns, axes=axes, by_words=True, norms={})
 
     def drop_special(self) -> AttentionMaps:
         """Leave out the rows and columns of special tokens.
@@ -151,7 +166,22 @@ class AttentionMaps:
         Raises:
             InputError: nothing would be left.
         """
-        return leave_out_special(self)
+        kept = {
+            stack: [[i for i, special in enumerate(axis.special) if not special] for axis in pair]
+            for stack, pair in self.axes.items()
+        }
+        if not all(places for pair in kept.values() for places in pair):
+            raise InputError("Every token is a special token: nothing is left without them.", "Keep them.")
+        axes = {
+            stack: (queries.at(kept[stack][0]), keys.at(kept[stack][1]))
+            for stack, (queries, keys) in self.axes.items()
+        }
+        patterns = {
+            site: pattern[:, kept[site.stack][0]][:, :, kept[site.stack][1]]
+            for site, pattern in self.patterns.items()
+        }
+        norms = {site: lengths[:, kept[site.stack][1]] for site, lengths in self.norms.items()}
+        return replace(self, patterns=patterns, axes=axes, specials=False, norms=norms)
 
     def to_frame(self) -> pd.DataFrame:
         """Write all weights as one long table.
@@ -160,8 +190,23 @@ class AttentionMaps:
             Columns ``stack,layer,head,query,key,query_token,key_token,weight`` (``norm`` instead of
             ``weight`` after `to_norms`), in model order; query and key are positions on the axes, from 0.
         """
-        table = long_table(self.patterns, self.numbers, self.axes)
-        return table if self.measure == "weights" else table.rename(columns={"weight": "norm"})
+        columns: dict[str, list[np.ndarray]] = {}
+        for site, pattern in self.patterns.items():
+            queries, keys = (np.array(axis.tokens, dtype=object) for axis in self.axes[site.stack])
+            head, query, key = (index.ravel() for index in np.indices(pattern.shape))
+            values = {
+                "stack": np.full(head.shape, site.stack, dtype=object),
+                "layer": np.full(head.shape, site.layer),
+                "head": np.array(self.numbers[site])[head],
+                "query": query,
+                "key": key,
+                "query_token": queries[query],
+                "key_token": keys[key],
+                self.measure.removesuffix("s"): pattern.numpy().ravel(),
+            }
+            for name, column in values.items():
+                columns.setdefault(name, []).append(column)
+        return pd.DataFrame({name: np.concatenate(parts) for name, parts in columns.items()})
 
     def heatmap(
         self, heads: Heads | None = None, title: str | None = None, width: float | None = None
@@ -181,9 +226,7 @@ class AttentionMaps:
             SelectorError: a head is not here.
             InputError: the heads do not fit into the width.
         """
-        from headlens.report.heatmaps import draw
-
-        return draw(self if heads is None else self.select(heads), title, width)
+        return artist().map_attention(self if heads is None else self.select(heads), title, width)
 
     def to_html(self, path: str | Path | None = None, marks: Marks | None = None, **start: Any) -> str:
         """Write the interactive page: a grid of all heads, lines between tokens, heatmaps; without network.
@@ -204,15 +247,12 @@ class AttentionMaps:
             SelectorError: a head is not here.
             RunError: the file cannot be written.
         """
-        from headlens.report.viewer import viewer_data, viewer_page
-        from headlens.util.files import write_text
-
         if self.measure == "norms":
             raise InputError(
                 "These maps are norms, which the page makes of weights.",
                 'Type maps.to_html(path, lens="norms") on the maps of the weights.',
             )
-        page = viewer_page(viewer_data([(self.text or " ".join(self.words), self)], marks, start))
+        page = artist().attention_page(self, marks, start)
         if path is not None:
             write_text(page, Path(path))
         return page
@@ -230,19 +270,13 @@ class AttentionMaps:
             SelectorError: a head is not here.
             RunError: the file cannot be written.
         """
-        from headlens.report.viewer import save_maps
-
-        save_maps(self if heads is None else self.select(heads), path, width)
+        artist().save_attention(self if heads is None else self.select(heads), Path(path), width)
 
     def _repr_html_(self) -> str | None:
-        from headlens.report.viewer import in_frame
-
-        return in_frame(self.to_html()) if self.measure == "weights" else None
+        return artist().in_frame(self.to_html()) if self.measure == "weights" else None
 
     def _repr_png_(self) -> bytes | None:
-        from headlens.report.canvas import figure_bytes
-
-        return figure_bytes(self.heatmap(), ".png", dpi=100) if self.measure == "norms" else None
+        return artist().png(self.heatmap()) if self.measure == "norms" else None
 
     def _absent(self, heads: Sequence[Head]) -> SelectorError:
         names = ", ".join(self.name(head) for head in heads[:5]) + (", ..." if len(heads) > 5 else "")
@@ -252,128 +286,16 @@ class AttentionMaps:
         )
 
 
-# ---- What can be done to the attention of one input: words for tokens, no special tokens, norms for weights
-
-
-def merge_words(maps: AttentionMaps) -> AttentionMaps:
-    """See `AttentionMaps.to_words`."""
-    merged = {stack: tuple(word_groups(axis) for axis in pair) for stack, pair in maps.axes.items()}
-    patterns = {}
-    for site, pattern in maps.patterns.items():
-        rows, columns = (spread(owner) for owner, _ in merged[site.stack])  # each [position, word]
-        to_word = pattern.double() @ columns
-        from_word = (rows / rows.sum(0)).T @ to_word
-        patterns[site] = from_word.float()
-    axes = {stack: (queries[1], keys[1]) for stack, (queries, keys) in merged.items()}
-    return replace(maps, patterns=patterns, axes=axes, by_words=True, norms={})
-
-
-def leave_out_special(maps: AttentionMaps) -> AttentionMaps:
-    """See `AttentionMaps.drop_special`."""
-    kept = {
-        stack: [[i for i, special in enumerate(axis.special) if not special] for axis in pair]
-        for stack, pair in maps.axes.items()
-    }
-    if not all(places for pair in kept.values() for places in pair):
-        raise InputError("Every token is a special token: nothing is left without them.", "Keep them.")
-    axes = {
-        stack: (queries.at(kept[stack][0]), keys.at(kept[stack][1]))
-        for stack, (queries, keys) in maps.axes.items()
-    }
-    patterns = {
-        site: pattern[:, kept[site.stack][0]][:, :, kept[site.stack][1]]
-        for site, pattern in maps.patterns.items()
-    }
-    norms = {site: lengths[:, kept[site.stack][1]] for site, lengths in maps.norms.items()}
-    return replace(maps, patterns=patterns, axes=axes, specials=False, norms=norms)
-
-
-def weigh_by_norms(maps: AttentionMaps) -> AttentionMaps:
-    """See `AttentionMaps.to_norms`."""
-    if not maps.norms:
-        raise InputError(
-            f"The norms of {maps.model} cannot be told: its attention does not show the values that it "
-            "reads, or words were merged before.",
-            "Look at the weights, or ask for norms before words.",
-        )
-    patterns = {site: pattern * maps.norms[site][:, None] for site, pattern in maps.patterns.items()}
-    return replace(maps, patterns=patterns, norms={}, measure="norms")
-
-
-# ---- Attention weights as one long table
-
-
-def long_table(
-    patterns: Mapping[Site, Tensor],
-    numbers: Mapping[Site, Sequence[int]],
-    axes: Mapping[str, tuple[Axis, Axis]],
-) -> pd.DataFrame:
-    """Write one row for every weight.
-
-    Args:
-        patterns: for each site its weights [head, query, key].
-        numbers: for each site the numbers of its heads.
-        axes: for each stack what its queries and keys are.
-
-    Returns:
-        Columns ``stack,layer,head,query,key,query_token,key_token,weight``, in model order.
-    """
-    columns: dict[str, list[np.ndarray]] = {}
-    for site, pattern in patterns.items():
-        queries, keys = (np.array(axis.tokens, dtype=object) for axis in axes[site.stack])
-        head, query, key = (index.ravel() for index in np.indices(pattern.shape))
-        values = {
-            "stack": np.full(head.shape, site.stack, dtype=object),
-            "layer": np.full(head.shape, site.layer),
-            "head": np.array(numbers[site])[head],
-            "query": query,
-            "key": key,
-            "query_token": queries[query],
-            "key_token": keys[key],
-            "weight": pattern.numpy().ravel(),
-        }
-        for name, column in values.items():
-            columns.setdefault(name, []).append(column)
-    return pd.DataFrame({name: np.concatenate(parts) for name, parts in columns.items()})
-
-
 # ---- Runs a model once and keeps the patterns of the heads that are wanted, no others
 
 
 MAX_BYTES = 4 * 2**30  # more than this is refused before the model runs
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
-    """What was kept of one input.
-
-    Args:
-        patterns: for each site with a wanted head the weights [head, query, key], float32 on the CPU.
-        numbers: for each of them the numbers of the heads that the first axis stands for.
-        norms: for each of them |f(x)| [head, key], see `headlens.model.weights`; empty where a site does not
-            show its values or has no W_O.
-    """
-
-    patterns: dict[Site, Tensor]
-    numbers: dict[Site, tuple[int, ...]]
-    norms: dict[Site, Tensor] = field(default_factory=dict)
-
-
-def capture(lens: Lens, reading: ModelInput, heads: Sequence[Head]) -> Captured:
-    """Run one input and keep some heads' weights, whole.
-
-    Args:
-        lens: the model.
-        reading: the input.
-        heads: which heads.
-
-    Returns:
-        Their weights, and how long what each key hands over is.
-
-    Raises:
-        InputError: they would take more than `MAX_BYTES`.
-        ModelError: some weight is not a number.
-    """
+def _capture(
+    lens: Lens, reading: ModelInput, heads: Sequence[Head]
+) -> tuple[dict[Site, Tensor], dict[Site, tuple[int, ...]], dict[Site, Tensor]]:
+    """Run one input; patterns, numbers and norms as in `AttentionMaps`."""
     chosen = set(heads)
     wanted = {site: tuple(h.head for h in site.heads if h in chosen) for site in lens.anatomy.sites}
     wanted = {site: numbers for site, numbers in wanted.items() if numbers}
@@ -397,11 +319,8 @@ def capture(lens: Lens, reading: ModelInput, heads: Sequence[Head]) -> Captured:
     with torch.no_grad(), lens.observe(keep, list(wanted)):
         lens.run(reading.inputs)
     patterns = {site: torch.cat(blocks, dim=1) for site, blocks in parts.items() if blocks}
-    return Captured(
-        patterns,
-        {site: wanted[site] for site in patterns},
-        norms if norms.keys() == patterns.keys() else {},
-    )
+    numbers = {site: wanted[site] for site in patterns}
+    return patterns, numbers, norms if norms.keys() == patterns.keys() else {}
 
 
 def _check_size(reading: ModelInput, wanted: Mapping[Site, Sequence[int]]) -> None:
@@ -471,14 +390,12 @@ def maps_of(lens: Lens, reading: ModelInput, heads: Sequence[Head]) -> Attention
     Raises:
         InputError: the maps would not fit into memory.
     """
-    found = capture(lens, reading, heads)
-    axes = {site.stack: reading.axes(site.stack) for site in found.patterns}
-    return AttentionMaps(
-        title_of(lens), lens.anatomy.sites, found.patterns, found.numbers, axes, norms=found.norms
-    )
+    patterns, numbers, norms = _capture(lens, reading, heads)
+    axes = {site.stack: reading.axes(site.stack) for site in patterns}
+    return AttentionMaps(_title_of(lens), lens.anatomy.sites, patterns, numbers, axes, norms=norms)
 
 
-def title_of(lens: Lens) -> str:
+def _title_of(lens: Lens) -> str:
     """Name a model in titles: what it was loaded from, else its class."""
     if lens.source is None:
         return type(lens.model).__name__

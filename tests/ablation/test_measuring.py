@@ -10,8 +10,8 @@ import torch
 import transformers
 
 import headlens
-from headlens.ablation.conditions import Choice, Condition, each
 from headlens.ablation.measure import Measuring, Units
+from headlens.ablation.plan import Choice, Condition, each
 from headlens.ablation.prefix import NOTHING
 from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import open_benchmark

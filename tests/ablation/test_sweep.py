@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 
 import headlens
-from headlens.ablation.conditions import SWEEPS
 from headlens.ablation.importance import ranked
+from headlens.ablation.plan import SWEEPS, SweepPlan
 from headlens.ablation.result import same_input
-from headlens.ablation.sweep import SweepPlan, open_for, run_sweep, sweep
+from headlens.ablation.sweep import open_for, run_sweep, sweep
 from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, RunError

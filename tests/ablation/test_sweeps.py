@@ -11,10 +11,9 @@ import torch
 from scipy import stats
 
 import headlens
-from headlens.ablation.conditions import Choice, cumulative, tags
-from headlens.ablation.plan import halves
-from headlens.ablation.result import best_of_layers, headline
-from headlens.ablation.sweep import sweep
+from headlens.ablation.plan import Choice, cumulative, tags
+from headlens.ablation.result import headline
+from headlens.ablation.sweep import halves, sweep
 from headlens.benchmarks.base import BenchmarkOptions
 from headlens.benchmarks.registry import open_benchmark
 from headlens.errors import InputError, RunError
@@ -140,6 +139,7 @@ def test_draws_of_a_tag_are_uniform_within_a_layer():
     assert pairs.between(400, 600).all()
 
 
+@pytest.mark.filterwarnings("ignore:.* does not say which model it is about")
 def test_tags_against_random_sets(tmp_path):
     lens = one_carrier()
     run = tmp_path / "classify"
@@ -178,7 +178,7 @@ def test_only_one_head_of_a_layer_is_kept(tmp_path):
     assert rows.loc["only head 0.1", "delta"] == 0
     assert (rows.loc[["only head 0.0", "only head 0.2", "only head 0.3"], "delta"] < -0.4).all()
     assert (rows["delta"].iloc[4:] == 0).all()
-    best = best_of_layers(result).set_index("layer")
+    best = result.best.set_index("layer")
     assert best["kept"].tolist() == ["0.1", "1.0"]
     assert (best["delta"] == 0).all()
     fewer = sweep(lens, benchmark_of(lens, tmp_path), "only", heads="0.0-1")
@@ -196,7 +196,7 @@ def test_what_the_best_head_of_a_layer_loses_by_another_way(tmp_path):
     def rank(rows):  # a row is the cosine and the gold of a pair
         return stats.spearmanr(rows[:, 0], rows[:, 1]).statistic
 
-    for row in best_of_layers(result).itertuples():
+    for row in result.best.itertuples():
         names = [f"only head {row.layer}.{head}" for head in range(4)]
         best = max(names, key=lambda name: rank(result.values[name][first]))
         assert best == f"only head {row.kept}"
@@ -322,6 +322,7 @@ def test_a_model_without_any_head(tmp_path):
     assert last["value"] == pytest.approx(second.metrics[0].value(second.measure(lens)), abs=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.* does not say which model it is about")
 def test_what_cannot_be_done_is_said_at_once(tmp_path):
     lens = headlens.load(build("bert").bert, toy_tokenizer())
     spec = write_pairs(tmp_path / "p.tsv", toy_pairs(18))
@@ -339,6 +340,9 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path):
         ({"sweep": "cumulative"}, "similarity:p.tsv has 18 examples. Importance is estimated on one half of "
          "them and measured on the other, which takes 20 or more. Give a longer file, or choose another "
          "sweep."),
+        ({"permutations": 0}, "Expected 1 or more permutations, found 0. Write permutations=1 or more."),
+        ({"normalise": "all"}, "There is no way 'all' to normalise importance. Choose one of: layer; or "
+         "none."),
     ):  # fmt: skip
         with pytest.raises(InputError) as caught:
             sweep(lens, spec, **options)
@@ -346,18 +350,48 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path):
     with pytest.raises(RunError) as caught:
         sweep(lens, spec, "tags", tagged_by=tmp_path)
     assert str(caught.value) == (
-        f"Expected a finished run of headlens classify in {tmp_path}, but {tmp_path / 'tags.csv'} cannot be "
-        "read (FileNotFoundError). Name the directory that headlens classify wrote, with --from."
+        f"Expected the --out of a headlens classify; {tmp_path} has no tags.csv. Type first: headlens "
+        f"classify MODEL --out {tmp_path}"
     )
     table = pd.DataFrame([("encoder", 7, 0, "broad", "")], columns=TAGS)
     write_csv(table, tmp_path / "tags.csv")
     with pytest.raises(RunError) as caught:
         sweep(lens, spec, "tags", tagged_by=tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path} has tags for head encoder.7.0, which BertModel does not have. "
-        "Name a run of the same model with --from."
+        f"{tmp_path} is about another model: this model has no head encoder.7.0. Give a run of the same "
+        "model."
     )
-    table[["layer", "tags"]] = [0, ""]
-    write_csv(table, tmp_path / "tags.csv")
+    heads = [(head.stack, head.layer, head.head, "", "") for head in lens.anatomy.heads]
+    write_csv(pd.DataFrame(heads, columns=TAGS), tmp_path / "tags.csv")
     with pytest.raises(RunError, match="No head has a tag in "):
         sweep(lens, spec, "tags", tagged_by=tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.* does not say which model it is about", "ignore:None of the")
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("each", {"order": ("gates", "gradient", "random"), "screen": 3}),
+        ("cumulative", {"draws": 3, "step": 0.5}),
+        ("only", {}),
+        ("tags", {"draws": 3}),
+        ("set", {"heads": "0.*"}),
+    ],
+)
+def test_an_opened_sweep_is_the_one_that_was_saved(tmp_path, kind, options):
+    lens = headlens.load(build("bert"), toy_tokenizer())
+    rows = [(head.stack, head.layer, head.head, "broad" * (head.head < 2), "") for head in lens.anatomy.heads]
+    write_csv(pd.DataFrame(rows, columns=TAGS), tmp_path / "tagged" / "tags.csv")
+    more = {"tagged_by": tmp_path / "tagged"} if kind == "tags" else {}
+    found = sweep(lens, write_lines(tmp_path / "t.txt", 60), kind, max_length=12, **options, **more)
+    again = headlens.open(found.save(tmp_path / "run"))
+    assert again == found
+    assert (again.kind, again.metrics, again.conditions) == (found.kind, found.metrics, found.conditions)
+    assert again.agreement.equals(found.agreement)
+    assert (again.baseline, again.values) == (None, {})
+    again.save(tmp_path / "copy")
+    for file in (tmp_path / "run").rglob("*.*"):
+        told = (tmp_path / "copy" / file.relative_to(tmp_path / "run")).read_bytes()
+        assert told == file.read_bytes() or file.suffix in (".html", ".svg", ".png")
+    assert list((tmp_path / "copy").rglob("*.svg")) or kind == "set"
+    assert "With all heads: " in again._repr_html_()

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headlens.benchmarks.files import read_rows, read_table
+from headlens.corpus.corpus import InputFile
 from headlens.util.files import read_csv, write_csv
 from support import anything
 
@@ -34,7 +35,7 @@ def test_comma_separated(tmp_path_factory, rows):
     path = tmp_path_factory.getbasetemp() / "cells.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([NAMES, *rows])
-    found = read_table(path, [NAMES])
+    found = read_table(InputFile(path), [NAMES])
     assert [row.cells for row in found] == filled([tuple(map(lines, row)) for row in rows])
 
 
@@ -46,7 +47,7 @@ def test_objects(tmp_path_factory, rows):
         json.dumps(dict(zip(NAMES, row, strict=True)), ensure_ascii=bool(n % 2)) for n, row in enumerate(rows)
     ]
     path.write_text("\n".join(told), encoding="utf-8", newline="")
-    assert [row.cells for row in read_table(path, [NAMES])] == rows
+    assert [row.cells for row in read_table(InputFile(path), [NAMES])] == rows
 
 
 @anything.examples(60)
@@ -58,7 +59,7 @@ def test_tab_separated(tmp_path_factory, rows):
         for row in rows
     ]
     path.write_text("\n".join(map("\t".join, [NAMES, *plain])), encoding="utf-8", newline="")
-    assert [row.cells for row in read_rows(path, NAMES)] == filled(plain)
+    assert [row.cells for row in read_rows(InputFile(path), NAMES)] == filled(plain)
 
 
 @anything.examples(60)

@@ -2,11 +2,17 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
 from headlens.benchmarks.files import read_json_lines, read_table
+from headlens.benchmarks.registry import open_benchmark
+from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
+from headlens.util.files import file_sha256
+from support import notnumbers
+from support.goodfiles import changed_while_read
 
 CHOICES = (("text", "label"), ("text_a", "text_b", "label"))
 QUOTING = " Put cells that hold commas or line ends in double quotes, and double the quotes inside."
@@ -14,7 +20,8 @@ ODD = ['a, "b"\nc', "d", 'e"f', "ü, \u2028 w", "1,2\n\n3"]
 
 
 def read(path, columns=()):
-    return [(row.place, row.cells) for row in read_table(path, CHOICES, columns, numeric=("label",))]
+    rows = read_table(InputFile(path), CHOICES, columns, numeric=("label",))
+    return [(row.place, row.cells) for row in rows]
 
 
 def refused(path, columns=()) -> str:
@@ -148,12 +155,26 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path, name, mark):
 def test_json_fields_are_chosen_by_name(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"a": "w5", "b": " w6 "}\n')
-    assert [row.cells for row in read_json_lines(path, [("good", "bad")], ("b", "a"))] == [(" w6 ", "w5")]
+    assert [row.cells for row in read_json_lines(InputFile(path), [("good", "bad")], ("b", "a"))] == [
+        (" w6 ", "w5")
+    ]
     with pytest.raises(InputError) as caught:
-        read_json_lines(path, [("good", "bad")], ("a",))
+        read_json_lines(InputFile(path), [("good", "bad")], ("a",))
     assert str(caught.value) == (
         "--columns: expected 2 names, or 2 numbers from 0, for good, bad; found 'a'. Type for example "
         "--columns good,bad."
     )
     path.write_text("\n")
-    assert read_json_lines(path, [("good", "bad")]) == []
+    assert read_json_lines(InputFile(path), [("good", "bad")]) == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["language", "pairs", "classification", "probe", "similarity", "translation"]
+)
+def test_the_hash_is_that_of_what_was_read(tmp_path, monkeypatch, kind):
+    """However often a file is changed meanwhile, nobody looks at it a second time."""
+    spec, lens = notnumbers.spec_for(kind, tmp_path), notnumbers.lens_for(kind)
+    right = [file_sha256([Path(name)]) for name in spec.partition(":")[2].split(",")]
+    changed_while_read(monkeypatch)
+    facts = open_benchmark(spec, lens).facts
+    assert [facts[name] for name in ("train_sha256", "sha256") if name in facts] == right

@@ -187,12 +187,3 @@ def test_a_test_of_what_was_learned_is_refused_or_noticed(tmp_path):
     with pytest.warns(UserWarning, match="holds the texts of 2 of the 12 examples"):
         found = headlens.sweep(lens, benchmark, heads="0.0")
     assert any("2 of the 12 examples" in note for note in found.notes)
-
-
-def test_without_scikit_learn_the_remedy_is_told(monkeypatch):
-    monkeypatch.setattr(linear, "find_spec", lambda name: None)
-    with pytest.raises(InputError) as caught:
-        open_benchmark("probe:a.csv,b.csv", lens_of("bert"))
-    assert str(caught.value) == (
-        "The benchmark probe needs the package scikit-learn. Type: pip install scikit-learn"
-    )

@@ -47,7 +47,7 @@ def test_looking_that_leaves_something_behind(monkeypatch):
     with torch.no_grad(), lens.seam.alone():
         _ = subject.plain_logits
         monkeypatch.setattr(headlens.Lens, "observe", observe)
-        finding = finding_of("observing", CHECKS["observing"], subject)
+        finding = finding_of(CHECKS["observing"], subject)
     assert not finding.passed
     assert finding.said.startswith("logits change by ")
     assert " and by 0 after it" not in finding.said

@@ -53,7 +53,7 @@ def found(tokenizer, name, vocabulary=200):
     lens.model.resize_token_embeddings(vocabulary)
     subject = Subject(lens)
     with torch.no_grad(), lens.seam.alone():
-        return finding_of(name, CHECKS[name], subject)
+        return finding_of(CHECKS[name], subject)
 
 
 def test_tokens_and_words_of_the_sample():

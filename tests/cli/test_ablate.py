@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from functools import wraps
 
+import lxml.html
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -10,6 +11,7 @@ from transformers import BertModel
 
 from headlens.cli import main
 from headlens.util.files import ABLATION, IMPORTANCE
+from support.runpages import said
 from support.toytext import store_bert, toy_pairs, write_pairs
 
 FILES = ["ablation.csv", "examples.json", "figures", "importance.csv", "report.html", "run.json", "units"]
@@ -81,23 +83,28 @@ def test_what_a_run_says(model, spec, tmp_path):
     importance = pd.read_csv(out / "importance.csv").sort_values("rank")
     table = pd.read_csv(out / "ablation.csv", dtype={"condition": str})
     rows = table[table["metric"] == "spearman"].set_index("condition")
-    assert lines[0] == "similarity:p.tsv, 24 examples"
-    assert lines[1].startswith(f"baseline: spearman {rows['baseline'].iloc[0]:.4f}   pearson ")
+    assert lines[0].startswith(f"With all heads: spearman {rows['baseline'].iloc[0]:.4f}, pearson ")
+    assert lines[0].endswith(
+        "on similarity:p.tsv (24 examples). Higher spearman is better. A head that is taken out puts out "
+        "zeros."
+    )
     names = [f"head {layer}.{head}" for layer, head in importance[["layer", "head"]].to_numpy()[:5]]
-    assert [line[:14].strip() for line in lines[4:9]] == names
+    assert [line[:14].strip() for line in lines[3:8]] == names
     top = rows.loc[names[0]]
-    assert lines[4].split()[2:4] == [f"{top['value']:.4f}", f"{top['delta']:+.4f}"]
+    assert lines[3].split()[2:4] == [f"{top['value']:.4f}", f"{top['delta']:+.4f}"]
     effect = int((rows["q_value"] < 0.05).sum())
     worse = int(((rows["q_value"] < 0.05) & (rows["delta"] < 0)).sum())
-    assert lines[10] == "Significant on spearman (q < 0.05), of 8 heads:"
-    assert lines[11].strip() == f"{worse} matter: without one of them it is worse"
-    assert lines[12].strip() == f"{effect - worse} harm: without one of them it is better"
-    rest = f"{8 - effect} other head{'s' * (effect != 7)}"
-    assert lines[13].startswith(f"Without {rest}, each alone, nothing significant changes. ")
+    assert lines[9].startswith(f"Taken out alone, {worse or 'none'} of 8 heads matter")
+    assert f", and {effect - worse or 'none'} harm" in lines[9]
+    assert (top["delta"] < 0) == lines[10].startswith(f"The largest loss is that without {names[0]}: ")
+    rest = f"{8 - effect} {'other ' * bool(effect)}head{'s' * (effect != 7)}"
+    assert lines[-3].startswith(f"Without {rest}, each alone, nothing significant changes. ")
+    assert lines[-2].startswith("Effects are claimed where q < 0.05. With 24 examples")
     assert (
-        lines[15]
+        lines[-1]
         == f"Written to {out}: report.html, ablation.csv, importance.csv, figures/heads.png, run.json"
     )
+    assert said(lxml.html.parse(out / "report.html")) == [lines[0], *lines[9:-2]]
 
 
 def test_the_sample_is_named_and_the_same_command_goes_on(model, tmp_path):

@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 
 from headlens.cli import COMMANDS, main
 from headlens.report.tag_figures import changes_figure
-from headlens.runs.read import read_finished
+from headlens.scoring.classify import Classification
 from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare
 from support import madeup
 
@@ -108,14 +108,14 @@ def test_errors_are_one_line(runs, tmp_path):
     done = run_compare(runs[0], tmp_path / "nowhere")
     assert done.exit_code == 1
     assert done.stderr == (
-        f"Error: There is no run directory {tmp_path / 'nowhere'}. "
-        f"Type: headlens classify MODEL --out {tmp_path / 'nowhere'}\n"
+        "Error: Expected the directory of a finished run of headlens classify; there is no directory "
+        f"{tmp_path / 'nowhere'}. Give what you gave a headlens classify as --out.\n"
     )
     assert run_compare(runs[0]).exit_code == 2
 
 
 def test_the_figure_shows_what_changed(runs):
-    figure = changes_figure(compare(*map(read_finished, runs)))
+    figure = changes_figure(compare(*map(Classification.read, runs)))
     tiles = [patch for patch in figure.axes[0].patches if patch.get_label() != "cell"]
     assert [tile.get_label() for tile in tiles] == [
         "delimiter lost", "syntactic lost", "delimiter kept", "delimiter gained"
@@ -144,7 +144,7 @@ def test_the_figure_shows_what_changed(runs):
 def test_the_figure_of_runs_that_share_nothing(tmp_path):
     heads = madeup.tag_rows(1, 2)
     runs = [
-        read_finished(madeup.write_run(tmp_path / tag, scores(heads, [tag]), heads))
+        Classification.read(madeup.write_run(tmp_path / tag, scores(heads, [tag]), heads))
         for tag in ("delimiter", "semantic")
     ]
     title, caption = (text.get_text().replace("\n", " ") for text in changes_figure(compare(*runs)).texts[:2])

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 import headlens
 from headlens.cli import main
 from headlens.cli.options import ModelOptions
-from headlens.contributions.contributions import CONTRIBUTIONS
+from headlens.residual.contributions import CONTRIBUTIONS
 from support import toys
 
 NO_HEAD = "BertModel has no language head, so heads have no effect on a logit: logit is empty.\n"

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from headlens import cli as ending
 from headlens.benchmarks.similarity import SimilarityBenchmark
 from headlens.cli import main
+from headlens.errors import is_out_of_memory
 from headlens.lens import Lens
-from headlens.model.devices import is_out_of_memory
 from support.toytext import store_bert, toy_pairs, write_pairs
 
 GOES_ON = " What was finished is kept: type the same again, and it goes on."

@@ -57,9 +57,9 @@ def test_one_run(runs, tmp_path):
         (
             ["{run}", "nowhere", "--out", "x.html"],
             1,
-            "Error: Expected the directory of a finished run of headlens classify, ablate, compare, run or "
-            "similar; there is no directory nowhere. Give what you gave a headlens classify, ablate, "
-            "compare, run or similar as --out.",
+            "Error: Expected the directory of a finished run of headlens classify, ablate, compare, run, "
+            "similar or contributions; there is no directory nowhere. Give what you gave a headlens "
+            "classify, ablate, compare, run, similar or contributions as --out.",
         ),
     ],
 )

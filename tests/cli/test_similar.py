@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from headlens.cli import main
-from headlens.similar.similar import CLUSTERS, DISTANCES
+from headlens.similarity.similar import CLUSTERS, DISTANCES
 from support import madeup, planted, real, runpages, toys
 
 

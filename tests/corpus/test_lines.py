@@ -8,9 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headlens.corpus import corpus as lines
-from headlens.corpus.corpus import numbered_lines, read_text
+from headlens.corpus.corpus import InputFile
+from headlens.corpus.read import read_files
 from headlens.errors import CorpusError, InputError
 from support import anything
+from support.goodfiles import COREFERENCE, TREE, changed_while_read
 
 PARTS = st.lists(
     st.sampled_from(["a", "\u00e4", " ", "\t", "\r", "\n", "\r\n", "\u2028", "\x85", "\ufeff", "\x0b"])
@@ -29,12 +31,12 @@ def test_lines_are_those_of_python(tmp_path_factory, parts, marked):
     if text.startswith("\ufeff") and not marked:
         text = text[1:]
     expected = [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
-    digest = hashlib.sha256()
-    found = list(numbered_lines(path, digest, "text"))
+    file = InputFile(path)
+    found = list(file.lines())
     assert [line for _, line in found] == (expected or [""] * bool(path.read_bytes()))
     assert [number for number, _ in found] == list(range(1, len(found) + 1))
-    assert digest.hexdigest() == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert read_text(path) == "\n".join(expected)
+    assert file.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert InputFile(path).text == "\n".join(expected)
 
 
 def test_a_line_without_end_is_not_read_for_ever(tmp_path, monkeypatch):
@@ -43,24 +45,24 @@ def test_a_line_without_end_is_not_read_for_ever(tmp_path, monkeypatch):
     with path.open("wb") as file:
         file.truncate(2**40)  # a file with a hole: a terabyte of NUL
     with anything.within(10), pytest.raises(CorpusError) as refused:
-        list(numbered_lines(path, hashlib.sha256(), "text"))
+        list(InputFile(path, error=CorpusError).lines())
     assert (
         str(refused.value) == f"{path}, line 1: expected text, found a NUL byte. Name a text file in UTF-8."
     )
     path.write_bytes(b"a\n" + b"a" * 2**20 + b"\n")
     with pytest.raises(InputError) as refused:
-        read_text(path)
+        _ = InputFile(path).text
     assert str(refused.value) == (
         f"{path}, line 2: expected text, found a line of more than 1 MiB. Break it into lines."
     )
     path.write_bytes(b"a\n" + b"a" * (2**20 - 1) + b"\n" + b"a" * 2**20)
-    assert len(read_text(path)) == 2**21 + 2
+    assert len(InputFile(path).text) == 2**21 + 2
 
 
 def test_errors_are_of_the_kind_that_is_asked_for(tmp_path):
     for call, kind in (
-        (lambda: read_text(tmp_path / "x"), InputError),
-        (lambda: list(numbered_lines(tmp_path / "x", hashlib.sha256(), "text")), CorpusError),
+        (lambda: InputFile(tmp_path / "x").text, InputError),
+        (lambda: list(InputFile(tmp_path / "x", error=CorpusError).lines()), CorpusError),
     ):
         with pytest.raises(InputError) as refused:
             call()
@@ -68,3 +70,16 @@ def test_errors_are_of_the_kind_that_is_asked_for(tmp_path):
         assert (
             str(refused.value) == f"Expected a text file at {tmp_path / 'x'}, found nothing. Check the path."
         )
+
+
+def test_the_hash_is_that_of_what_was_read(tmp_path, monkeypatch):
+    """However often the file is changed meanwhile, nobody looks at it a second time."""
+    names = ["a.conllu", "b.conllu", "c.conll", "d.txt"]
+    texts = [TREE, TREE.replace("w5", "w6"), COREFERENCE, "w5 w6. W7 w8!\n"]
+    for name, text in zip(names, texts, strict=True):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    changed_while_read(monkeypatch)
+    corpus = read_files([tmp_path / name for name in names])
+    assert corpus.sha256 == hashlib.sha256("".join(texts).encode()).hexdigest()
+    assert [document.sentences[0].words[0].form for document in corpus.documents][-1] == "w5"
+    assert (tmp_path / "d.txt").read_text("utf-8") == "another"

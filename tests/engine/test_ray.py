@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import headlens
-from headlens.ablation.plan import SweepPlan, run_key
+from headlens.ablation.plan import SweepPlan
+from headlens.ablation.sweep import run_key
 from headlens.benchmarks.registry import open_benchmark
 from headlens.engine.local import Here, in_order
 from headlens.engine.ray import knock

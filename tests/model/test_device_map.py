@@ -17,7 +17,7 @@ from headlens.errors import ModelError
 from headlens.model.devices import is_spread, named_weights
 from headlens.model.lens import fingerprint
 from headlens.scoring.classify import classify
-from headlens.similar.similar import similar
+from headlens.similarity.similar import similar
 from support import families, planted, toytext
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
@@ -159,7 +159,7 @@ def test_what_does_not_go_together(folder, tmp_path):
 
 
 def test_pruning_a_spread_model_is_refused(folder, tmp_path):
-    from headlens.prune.prune import prune
+    from headlens.pruning.prune import prune
 
     with pytest.raises(ModelError) as caught:
         prune(headlens.load(str(folder), device_map=DISK), "0.0", tmp_path / "x")
@@ -195,11 +195,11 @@ def test_the_record_says_where_the_parts_are(folder):
 
 def test_in_an_experiment_file(tmp_path):
     (tmp_path / "x.toml").write_text('[model]\nname = "m"\ndevice-map = "auto"\n[classify]\n')
-    assert read_experiment(tmp_path / "x.toml").loading == {"--device-map": "auto"}
+    assert read_experiment(tmp_path / "x.toml", main).loading == {"--device-map": "auto"}
 
 
 def test_a_model_on_one_gpu_by_a_map_is_pruned_as_ever(tmp_path):
-    from headlens.prune.prune import prune
+    from headlens.pruning.prune import prune
 
     model = planted.bert({0: planted.previous_token()})
     model.hf_device_map = {"": 0}

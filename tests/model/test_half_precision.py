@@ -14,7 +14,7 @@ from headlens.model.heads import Head
 from headlens.model.replacements import gather
 from headlens.scoring.classify import classify
 from headlens.scoring.passes import RunOptions
-from headlens.similar.similar import similar
+from headlens.similarity.similar import similar
 from support import families, planted, toytext
 
 NEAR = {torch.bfloat16: 0.01, torch.float16: 0.002}  # of masses; decisions can fall otherwise

@@ -115,7 +115,7 @@ before = most()
 found = headlens.classify(
     lens, sys.argv[2], ["positional", "delimiter", "broad"], reading=RunOptions(documents=True)
 )
-assert found.facts["inputs"]["documents"]["read"] == 1
+assert found.run["inputs"]["documents"]["read"] == 1
 print(most() - before)
 """
 

@@ -12,7 +12,7 @@ from headlens.benchmarks.registry import open_benchmark
 from headlens.corpus.read import read_files
 from headlens.scoring.classify import classify
 from headlens.scoring.passes import RunOptions
-from headlens.similar.similar import similar
+from headlens.similarity.similar import similar
 from support.families import build
 from support.toytext import toy_text, toy_tokenizer
 

@@ -20,7 +20,7 @@ def test_methods_of_importance():
     )
     names = [name for name, _ in figures(sweep)]
     assert names == ["importance-gradient", "importance-taylor", "importance-shapley", "methods"]
-    figure = figures(sweep)[-1][1]
+    figure = list(figures(sweep))[-1][1]
     axes = figure.axes[0]
     assert (ticks(axes.xaxis), ticks(axes.yaxis)) == (
         ["gradient", "taylor", "random"], ["taylor", "random", "shapley"],
@@ -37,11 +37,11 @@ def test_methods_of_importance():
         "(-0.80)"
     )
     assert_readable(figure)
-    two = figures(with_methods(gradient=[1, 2, 3, 4], each=[1, 2, 3, np.nan]))[-1][1]
+    two = list(figures(with_methods(gradient=[1, 2, 3, 4], each=[1, 2, 3, np.nan])))[-1][1]
     assert said(two).startswith("Importance by gradient and by each correlate by 1.00")
     assert "over 3 heads." in said(two)
     assert_readable(two)
-    none = figures(with_methods(each=[1, 1, 1, 1], random=[1, 2, 3, 4]))
+    none = list(figures(with_methods(each=[1, 1, 1, 1], random=[1, 2, 3, 4])))
     assert [name for name, _ in none] == ["methods"]
     assert said(none[0][1]).startswith("It is not defined how")
 

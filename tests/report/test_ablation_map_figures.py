@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from headlens.ablation.importance import agreement, ranked
+from headlens.ablation.importance import ranked
 from headlens.model.heads import Head
 from headlens.report.ablation_figures import figures, gates_figure
 from headlens.report.ablation_heads import BETTER, MISSING, WORSE, importance_figure
 from support.pictures import assert_readable, colours, reddish, said, ticks
-from support.sweeps import ACCURACY, LOSS, drawn, each, heads_of, with_methods
+from support.sweeps import ACCURACY, LOSS, agreeing, drawn, each, heads_of, with_methods
 
 SMALL, LARGE = (2, 4), (24, 16)
 
@@ -85,7 +85,7 @@ def test_maps_are_readable_at_every_size(size):
     sweep = each(np.linspace(-1e-5, 2e-5, n), np.linspace(0, 0.1, n), heads)
     extra = pd.concat([sweep.importance, ranked(heads, "gradient", np.arange(n) / n)], ignore_index=True)
     gates = extra[:n].assign(open_closing=0.9, open_opening=1.0, role="facilitating")
-    sweep = replace(sweep, importance=extra, agreement=agreement(extra), gates=gates)
+    sweep = replace(sweep, importance=extra, run={**sweep.run, **agreeing(extra)}, gates=gates)
     names = [name for name, _ in figures(sweep)]
     assert names == ["heads", "importance-gradient", "methods", "gates"]
     for name, figure in figures(sweep):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from headlens.ablation.conditions import Condition
+from headlens.ablation.plan import Condition
 from headlens.report.ablation_figures import control_changes, figures
 from headlens.report.ablation_heads import BETTER, UNSURE, WORSE
 from support.pictures import assert_readable, said, ticks
@@ -102,7 +102,7 @@ def test_the_best_head_of_each_layer():
 
 def test_tags_stand_among_their_random_sets():
     heads, names = heads_of(2, 4), ["broad", "induction", "very-long-name-of-a-tag"]
-    sets = [Condition(f"tag {name}", tuple(heads[: i + 1])) for i, name in enumerate(names)]
+    sets = [Condition(f"tag {name}", tuple(heads[: i + 1]), tag=name) for i, name in enumerate(names)]
     random = [Condition(f"control {d} of {one.name}", one.heads, one.name) for one in sets for d in range(20)]
     by_chance = [*(0.01 * np.arange(20)), *(0.5 + 0.01 * np.arange(20)), *[np.nan] * 20]
     sweep = sweep_of(
@@ -136,7 +136,8 @@ def tags_with(draws, at_least_as_bad=0):
     heads = tuple(heads_of(1, 2))
     random = [Condition(f"control {draw} of tag broad", heads, "tag broad") for draw in range(draws)]
     by_chance = [0.6] * at_least_as_bad + [0.1] * (draws - at_least_as_bad)
-    return sweep_of("tags", [Condition("tag broad", heads), *random], [0.5, *by_chance], [0.01, *[1] * draws])
+    broad = Condition("tag broad", heads, tag="broad")
+    return sweep_of("tags", [broad, *random], [0.5, *by_chance], [0.01, *[1] * draws])
 
 
 @pytest.mark.parametrize(
@@ -159,10 +160,10 @@ def test_a_tag_is_worse_than_random_sets_where_p_is_at_most_a_twentieth(draws, a
 def test_one_tag_and_a_set():
     heads = heads_of(1, 2)
     sets = [
-        Condition("tag broad", tuple(heads)),
+        Condition("tag broad", tuple(heads), tag="broad"),
         Condition("control 0 of tag broad", tuple(heads), "tag broad"),
     ]
     figure = drawn(sweep_of("tags", sets, [0.0, 0.0], [1, 1]))
     assert "without the heads of none of 1 tag; none of these is worse than random sets" in said(figure)
     assert_readable(figure)
-    assert figures(sweep_of("set", [Condition("set", tuple(heads))], [0.3], [0.01])) == []
+    assert list(figures(sweep_of("set", [Condition("set", tuple(heads))], [0.3], [0.01]))) == []

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.ablation.measure import Units
-from headlens.cli.experiment_parts import TAKES, read_published
+from headlens.cli.experiment_published import TAKES, read_published
 from headlens.errors import HeadlensError, RunError
 from headlens.model.heads import Head
 from headlens.report.page.write import report_page
-from headlens.runs.read import read_finished, read_marks
+from headlens.runs.read import read_marks
+from headlens.scoring.classify import Classification
 from headlens.scoring.compare import compare
 from headlens.util.files import CONTROLS
 from support import alike, anything, finishedruns
@@ -67,7 +68,7 @@ VALUES = (
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    controls = [("tag x", "spearman", 0.4, 0.5, 0.4, 0.6, 0.1, 20)]
+    controls = [("tag x", "spearman", 0.4, 0.5, 0.4, 0.6, 0.1, 20, 1)]
     made = {
         "classify": finishedruns.classify_run(folder / "classify"),
         "ablate": finishedruns.ablate_run(
@@ -134,7 +135,7 @@ def test_any_run(runs, tmp_path_factory, drawn):
     file.write_bytes(change(file))
     calls = [lambda: report_page([path]), lambda: read_marks([path], HEADS)]
     if kind == "classify":
-        calls.append(lambda: compare(read_finished(path), read_finished(runs["classify"])))
+        calls.append(lambda: compare(Classification.read(path), Classification.read(runs["classify"])))
     for call in calls:
         found = anything.result_or_refusal(call)
         assert not isinstance(found, HeadlensError) or isinstance(found, RunError)
@@ -145,7 +146,7 @@ def test_a_cell_that_is_no_truth_makes_not_all_of_them_true(runs, tmp_path):
     text = (path / "scores.csv").read_text()
     (path / "scores.csv").write_text(text.replace("False\n", "Flase\n", 1))
     with pytest.raises(RunError, match=r"scores.csv has rows whose tagged is neither True nor False\."):
-        read_finished(path)
+        Classification.read(path)
 
 
 @pytest.mark.parametrize("name", ["run.json", "scores.csv", "tags.csv", "figures/tags.svg", "examples.json"])

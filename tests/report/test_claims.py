@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from headlens.ablation.result import BEST
-from headlens.cli.ablate import ablation as summary
 from headlens.report.ablation_figures import pruning_figure
+from headlens.report.page.ablate import on_screen
 from headlens.report.words import one_head, too_few_draws
 from headlens.util.files import CONTROLS, write_csv
 from headlens.util.formatting import per_cent
@@ -77,11 +77,12 @@ def test_what_can_go_quotes_the_p_that_it_goes_by_and_says_of_which_heads(tmp_pa
 
 def test_the_screen_says_of_which_heads(tmp_path):
     sweep = cumulative([0.0, 0.1, 0.4, 0.9], [1, 0.5, 0.01, 0.01], 0.5)
-    sweep.run.update(heads_of_model=72, baseline={"loss": 1.0})
+    sweep.run.update(heads_of_model=72)
     assert (
-        "4 of the 8 heads in question (6% of the model's 72) can go without a significant loss of loss "
-        "(p < 0.05): +0.1000, 95 % interval +0.0000 to +0.2000, p = 0.5\n"
-    ) in summary(sweep)
+        "4 of the 8 heads in question (6% of the model's 72) can go without a significant loss of loss: "
+        "loss 1.1000 instead of 1.0000, +0.1000 (95 % interval +0.0000 to +0.2000, p = 0.5, q = 0.5); what "
+        "can go ends where p < 0.05.\n"
+    ) in on_screen(sweep)
     assert said_by_figure(pruning_figure(sweep)).startswith("4 of the 8 heads in question (6% of the")
 
 
@@ -93,8 +94,8 @@ def test_the_screen_says_of_which_heads(tmp_path):
     ],
 )
 def test_random_sets_on_the_page_as_in_the_figure(tmp_path, draws, count, luck):
-    table = finishedruns.ablation_rows("tags").head(1).assign(condition="tag syntactic")
-    row = ("tag syntactic", "spearman", 0.3, 0.45, 0.4, 0.48, 1 / (1 + draws), draws)
+    table = finishedruns.ablation_rows("tags").head(1).assign(condition="tag syntactic", tag="syntactic")
+    row = ("tag syntactic", "spearman", 0.3, 0.45, 0.4, 0.48, 1 / (1 + draws), draws, 0)
     controls = pd.DataFrame([row], columns=CONTROLS)
     sentences = said(page_of(finishedruns.ablate_run(tmp_path / "a", table, controls)))
     assert sentences[3] == (
@@ -116,9 +117,8 @@ def test_what_is_not_defined_is_not_counted_as_unchanged(tmp_path):
     )
     assert said(page)[3].startswith("Without 1 other head, each alone, nothing significant changes.")
     sweep = each([0.4, 0.0, np.nan], [0.01, 1, np.nan], heads_of(1, 3))
-    sweep.run["baseline"] = {"loss": 1.0}
-    text = summary(sweep)
-    assert "of 2 heads that could be judged (1 could not):" in text
+    text = on_screen(sweep)
+    assert "Taken out alone, 1 of 2 heads that could be judged (1 could not) matters" in text
     assert "Without 1 other head, each alone, nothing significant changes." in text
     assert "nan" not in text
 

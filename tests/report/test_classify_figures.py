@@ -5,9 +5,9 @@ import pytest
 from matplotlib.colors import to_hex
 
 from headlens.errors import InputError
-from headlens.report.canvas import STYLES
+from headlens.report.canvas import save_drawn, style_of
 from headlens.report.score_figures import best_heads
-from headlens.report.tag_figures import best_heads_figure, entropy_figure, offset_figure, save_figures
+from headlens.report.tag_figures import best_heads_figure, draw_all, entropy_figure, offset_figure
 from support import madeup
 from support.pictures import assert_readable, said
 
@@ -46,7 +46,7 @@ def test_best_heads_are_drawn_with_interval_baseline_n_and_name():
     assert baseline.get_xdata().tolist() == [0.25, 0.25]
     assert (tagged.get_xdata().tolist(), tagged.get_ydata().tolist()) == ([0.75], [0])
     assert (other.get_xdata().tolist(), other.get_ydata().tolist()) == ([0.3], [1])
-    assert to_hex(tagged.get_markerfacecolor()) == STYLES["syntactic"].colour
+    assert to_hex(tagged.get_markerfacecolor()) == style_of("syntactic").colour
     intervals, _ = axes.collections  # the other one holds links
     assert np.allclose(intervals.get_segments()[0], [[0.7, 0], [0.83, 0]])
     beside = [text.get_text() for text in axes.texts]
@@ -148,13 +148,13 @@ def test_all_figures_are_written_with_the_same_bytes_every_time(tmp_path):
     tags = madeup.mixed(2, 4, ("encoder", "decoder"))
     scores = madeup.everything(tags)
     before = dict(matplotlib.rcParams)
-    paths = save_figures(scores, tags, tmp_path / "one", "folder/toy & <co>")
+    paths = save_drawn(draw_all(scores, tags, "folder/toy & <co>"), tmp_path / "one")
     assert [path.relative_to(tmp_path).as_posix() for path in paths] == [
         f"one/figures/{name}{ending}"
         for name in ("tags", "best-syntactic", "best-coreference", "offsets", "entropy")
         for ending in (".png", ".svg")
     ]
-    again = save_figures(scores, tags, tmp_path / "two", "folder/toy & <co>")
+    again = save_drawn(draw_all(scores, tags, "folder/toy & <co>"), tmp_path / "two")
     assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
     svg = paths[1].read_text()
     assert "toy &amp; &lt;co&gt;: " in svg  # as text, without its folder
@@ -167,5 +167,5 @@ def test_tables_without_offsets_or_entropy_give_fewer_figures(tmp_path):
     tags = madeup.tag_rows(2, 3)
     scores = madeup.everything(tags)
     some = scores[scores["tag"] == "coreference"]
-    names = {path.stem for path in save_figures(some, tags, tmp_path)}
+    names = {path.stem for path in save_drawn(draw_all(some, tags), tmp_path)}
     assert names == {"tags", "best-coreference"}

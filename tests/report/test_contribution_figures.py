@@ -5,13 +5,12 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from headlens.contributions.contributions import MEASURES, Contributions
-from headlens.contributions.measure import PredictedToken
-from headlens.contributions.stream import BY_TOKEN
 from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.report.canvas import figure_bytes
 from headlens.report.contribution_figures import summary
+from headlens.residual.contributions import MEASURES, Contributions, contribution_tables
+from headlens.residual.stream import BY_TOKEN
 from support import madeup, toys
 from support.pictures import assert_readable, colours, reddish, said
 
@@ -37,17 +36,15 @@ def made(layers, heads, n_tokens=6, stacks=("encoder",), bias=True, words="token
     for table in values[sites[0]].values():
         table[0], table[1] = 1, -1
     effects[sites[0]][:2] = 1, -1
-    axes = {
-        stack: toys.axis([words.format(n) for n in range(n_tokens + (stack == "cross"))]) for stack in stacks
-    }
+    tokens = {stack: [words.format(n) for n in range(n_tokens + (stack == "cross"))] for stack in stacks}
     if "cross" in stacks:
         for site in sites:
             if site.stack == "cross":
                 values[site] = {name: np.pad(v, ((0, 0), (0, 1))) for name, v in values[site].items()}
     everyone = tuple(head for site in sites for head in site.heads)
-    return Contributions(
-        "toy", sites, axes, values, effects, everyone, PredictedToken("Paris", 5, 2, 3.0, 0.4), ()
-    )
+    token = {"token": "Paris", "id": 5, "position": 2, "logit": 3.0, "probability": 0.4}
+    run = {"model": {"name": "toy", "heads": len(everyone)}, "tokens": tokens, "predicted": token}
+    return Contributions(*contribution_tables(values, effects, tokens, everyone, 0), run)
 
 
 @pytest.mark.parametrize(
@@ -96,19 +93,21 @@ def test_colours_have_signs():
     grid = colours(made(2, 3).heatmap("stream_share").axes[0])
     assert reddish(grid[0][0]) > 0 > reddish(grid[0][1])
     written = made(2, 3)
-    for table in written.values.values():
-        table["written_norm"][:] = np.abs(table["written_norm"])
+    for table in (written.table, written.per_token):
+        table["written_norm"] = table["written_norm"].abs()
     grid = colours(written.heatmap("written_norm").axes[0])
     assert all(reddish(cell) >= 0 for row in grid for cell in row)
 
 
 def test_a_measure_without_values_is_hatched_or_refused():
     found = made(2, 3)
-    found.values[found.sites[0]]["stream_share"][:] = np.nan
+    for table in (found.table, found.per_token):
+        table.loc[table["layer"] == 0, "stream_share"] = np.nan
     figure = found.heatmap("stream_share")
     assert "Hatched: no value." in said(figure)
     assert_readable(found.heatmap("stream_share", per_token=True))
-    found.values[found.sites[1]]["stream_share"][:] = np.nan
+    for table in (found.table, found.per_token):
+        table["stream_share"] = np.nan
     with pytest.raises(InputError, match=r"^There is no stream_share to draw\."):
         found.heatmap("stream_share")
     with pytest.raises(InputError, match=r"^There is no measure 'size'\."):

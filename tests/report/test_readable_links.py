@@ -14,7 +14,7 @@ from headlens.report.ablation_figures import figures
 from headlens.report.canvas import figure_bytes
 from headlens.report.score_figures import best_heads_figure, offset_figure
 from headlens.report.tag_figures import changes_figure, draw_all
-from headlens.runs.read import read_finished
+from headlens.scoring.classify import Classification
 from headlens.scoring.compare import compare
 from support import madeup
 from support.pictures import pixels
@@ -74,9 +74,9 @@ def test_every_head_has_one_link(kind):
 
 def test_every_row_of_one_head_has_a_link():
     kept = {name: np.full(40, 1.0 + place) for place, name in enumerate(["0.1", "1.2", "2.0"])}
-    assert names(figures(only(kept))[0][1]) == ["0.1", "1.2", "2.0"]
+    assert names(next(figures(only(kept)))[1]) == ["0.1", "1.2", "2.0"]
     kept = {f"{stack}.0.1": np.ones(40) for stack in ("encoder", "cross")}
-    assert names(figures(only(kept))[0][1]) == ["encoder.0.1", "cross.0.1"]
+    assert names(next(figures(only(kept)))[1]) == ["encoder.0.1", "cross.0.1"]
 
 
 def test_a_head_that_is_best_twice_has_two_links():
@@ -91,7 +91,7 @@ def test_what_changed(tmp_path):
     for most in (2, 3):
         tags = madeup.mixed(2, 3, ("encoder", "decoder"), most)
         scores = pd.concat([madeup.score_rows(tags, tag, tag, lambda x, h: 0.5) for tag in madeup.NAMES])
-        runs.append(read_finished(madeup.write_run(tmp_path / str(most), scores, tags)))
+        runs.append(Classification.read(madeup.write_run(tmp_path / str(most), scores, tags)))
     expected = [f"{stack}.{name}" for stack in ("encoder", "decoder") for name in NAMES]
     assert names(changes_figure(compare(*runs))) == expected
 

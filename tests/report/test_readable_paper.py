@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from headlens.ablation.conditions import Condition
+from headlens.ablation.plan import Condition
 from headlens.errors import InputError
 from headlens.report.ablation_figures import ROLES, figures
 from headlens.report.ablation_heads import HATCHES, MARKERS, VERDICTS, HeadCell, _scale, importance_figure

@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.ablation.conditions import Condition
-from headlens.ablation.importance import agreement, ranked
+from headlens.ablation.importance import ranked
+from headlens.ablation.plan import Condition
 from headlens.report.ablation_figures import figures
 from headlens.report.canvas import ONE_COLUMN, TWO_COLUMNS
 from headlens.report.heatmaps import compose, side_within
 from headlens.report.tag_figures import changes_figure, draw_all
-from headlens.runs.read import read_finished
+from headlens.scoring.classify import Classification
 from headlens.scoring.compare import compare
 from support import madeup, toys
 from support.pictures import assert_readable
-from support.sweeps import cumulative, each, heads_of, only, sweep_of
+from support.sweeps import agreeing, cumulative, each, heads_of, only, sweep_of
 
 SHAPES = madeup.SIZES
 METHODS = ("gradient", "taylor", "integrated", "shapley", "gates")
@@ -49,7 +49,7 @@ def test_figures_of_classify(layers, heads):
 def test_what_changed_between_two_runs(layers, heads, tmp_path):
     tables = madeup.mixed(layers, heads), madeup.mixed(layers, heads, most=3)
     runs = [
-        read_finished(madeup.write_run(tmp_path / str(n), looked_for(table), table))
+        Classification.read(madeup.write_run(tmp_path / str(n), looked_for(table), table))
         for n, table in enumerate(tables)
     ]
     figure = changes_figure(compare(*runs))
@@ -74,7 +74,7 @@ def test_maps_of_ablation(layers, heads):
     gates = tables[0].assign(open_closing=0.9, open_opening=1.0, role="facilitating")
     gates.loc[::2, "role"] = "interfering"
     importance = pd.concat(tables, ignore_index=True)
-    sweep = replace(sweep, importance=importance, agreement=agreement(importance), gates=gates)
+    sweep = replace(sweep, importance=importance, run={**sweep.run, **agreeing(importance)}, gates=gates)
     drawn = dict(figures(sweep))
     named = {"heads", "gates", *(f"importance-{name}" for name in methods)}
     assert set(drawn) == named | ({"methods"} if n == 72 else set())
@@ -89,7 +89,7 @@ def test_rows_and_curves_of_ablation(layers, heads):
     alone = [Condition(f"layer {i}", tuple(every[heads * i : heads * (i + 1)])) for i in range(layers)]
     noise = np.tile([-0.01, 0.01], 20)
     kept = {f"{i}.{heads - 1}": 1 + i / 10 + noise for i in range(layers)}
-    sets = [Condition(f"tag {name}", tuple(every[:heads])) for name in madeup.NAMES]
+    sets = [Condition(f"tag {name}", tuple(every[:heads]), tag=name) for name in madeup.NAMES]
     sets += [Condition(f"control 0 of {one.name}", one.heads, one.name) for one in sets]
     steps = np.linspace(0, 1, 4)
     kinds = [
@@ -99,7 +99,7 @@ def test_rows_and_curves_of_ablation(layers, heads):
         cumulative(steps, [1, 1, 0.01, 0.01], 0.5, [(0.1, 0.2)] * 4, n=len(every)),
     ]
     for sweep in kinds:
-        readable(figures(sweep)[0][1])
+        readable(next(figures(sweep))[1])
 
 
 @pytest.mark.parametrize("count", [4, 24])

@@ -4,14 +4,18 @@ import base64
 import json
 import re
 import zlib
+from dataclasses import dataclass
 
 import lxml.html
 import pandas as pd
 import pytest
 
 from headlens.report.page import section as parts
-from headlens.report.page.write import KINDS, report_page
-from headlens.report.words import COLUMNS, TAGS, measure_words, tag_definition
+from headlens.report.page.write import KINDS, Kind, report_page
+from headlens.report.words import COLUMNS, tag_definition
+from headlens.runs.read import TableForm
+from headlens.runs.result import Result
+from headlens.scoring.base import Scorer
 from headlens.scoring.scorers import SCORERS
 from support import finishedruns, madeup
 from support.runpages import cells, notes, page_of, said
@@ -93,15 +97,15 @@ def test_long_tables_are_cut_and_say_so(tmp_path, monkeypatch):
 
 
 def test_every_tag_of_headlens_has_a_definition():
-    assert set(TAGS) == set(SCORERS)
+    assert all(scorer.meaning for scorer in SCORERS.values())
     meanings = {column.meaning for column in all_columns() if column.meaning}
     assert meanings <= set(COLUMNS)
 
 
 def all_columns():
-    from headlens.report.page import ablate, classify, compare, similar
+    from headlens.report.page import ablate, classify, compare, contributions, similar
 
-    for module in (ablate, classify, compare, similar):
+    for module in (ablate, classify, compare, contributions, similar):
         for value in vars(module).values():
             for one in value if isinstance(value, list) else [value]:
                 if isinstance(one, parts.Column):
@@ -109,7 +113,7 @@ def all_columns():
 
 
 def test_a_tag_of_ones_own(tmp_path, monkeypatch):
-    class Own:
+    class Own(Scorer):
         """Looks at the last token.
 
         And more.
@@ -127,17 +131,21 @@ def test_a_tag_of_ones_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("measure", "words"),
+    ("tag", "measure", "words"),
     [
-        ("argmax@-1", "largest weights on offset -1"),
-        ("mass@+2", "weight on offset +2"),
-        ("obj:dependent->head", "obj, from dependent to head"),
-        ("antecedent@words:pronoun", "pronoun mentions with an earlier one, among all earlier words"),
-        ("something-else", "something-else"),
+        ("positional", "argmax@-1", "largest weights on offset -1"),
+        ("positional", "mass@+2", "weight on offset +2"),
+        ("syntactic", "obj:dependent->head", "obj, from dependent to head"),
+        (
+            "coreference",
+            "antecedent@words:pronoun",
+            "pronoun mentions with an earlier one, among all earlier words",
+        ),
+        *((tag, "something-else", "something-else") for tag in SCORERS),
     ],
 )
-def test_measures_in_words(measure, words):
-    assert measure_words(measure) == words
+def test_measures_in_words(tag, measure, words):
+    assert SCORERS[tag].in_words(measure) == words
 
 
 def test_the_same_page_twice(three):
@@ -145,12 +153,19 @@ def test_the_same_page_twice(three):
 
 
 def test_one_line_makes_a_kind(tmp_path, monkeypatch):
-    def section(path, run, place):
-        frame = pd.read_csv(path / "numbers.csv")
-        table = parts.Table("Numbers", [parts.Column("a", "a", "number")], frame, "numbers.csv")
+    @dataclass(frozen=True, eq=False, repr=False)
+    class Own(Result):
+        command = "own"
+        forms = (TableForm("numbers", ["a"], ()),)
+        numbers: pd.DataFrame
+        run: dict
+        examples: None = None
+
+    def section(own, place):
+        table = parts.Table("Numbers", [parts.Column("a", "a", "number")], own.numbers, "numbers.csv")
         return parts.PageSection("Of my own", ["Found."], [table], [], [], files=["numbers.csv"])
 
-    monkeypatch.setitem(KINDS, "own", section)
+    monkeypatch.setitem(KINDS, "own", Kind(Own, lambda own: iter(()), section))
     (tmp_path / "numbers.csv").write_text("a\n1\n")
     (tmp_path / "run.json").write_text('{"command": "own"}')
     page = page_of(tmp_path)

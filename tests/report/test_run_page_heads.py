@@ -190,6 +190,8 @@ def test_sets_that_a_head_is_in(chromium, tmp_path):
     table = finishedruns.ablation_rows("only")
     table["condition"] = ["only head 0.0", "only head 0.1", "only head 1.0", "control 0 of set"]
     table["removed"] = ["encoder.0.1", "encoder.0.0", "encoder.1.1", "encoder.0.0"]
+    table["kept"] = ["encoder.0.0", "encoder.0.1", "encoder.1.0", ""]
+    table["control_of"] = ["", "", "", "set"]
     run = finishedruns.ablate_run(tmp_path, table)
     write_report([run], run / "report.html")
     with open_page(chromium, run / "report.html", fragment="#head=0.0") as page:

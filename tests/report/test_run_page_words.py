@@ -90,8 +90,9 @@ def test_a_metric_that_is_better_when_low(tmp_path):
 def test_sets_and_random_ones(tmp_path):
     table = finishedruns.ablation_rows("tags").head(2)
     table["condition"] = ["tag syntactic", "control 0 of tag syntactic"]
+    table["control_of"], table["tag"] = ["", "tag syntactic"], ["syntactic", ""]
     controls = pd.DataFrame(
-        [("tag syntactic", "spearman", 0.3, 0.45, 0.4, 0.48, 1 / 21, 20)], columns=CONTROLS
+        [("tag syntactic", "spearman", 0.3, 0.45, 0.4, 0.48, 1 / 21, 20, 0)], columns=CONTROLS
     )
     page = page_of(finishedruns.ablate_run(tmp_path / "a", table, controls))
     assert said(page)[1:] == [

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from headlens.ablation.conditions import Condition
+from headlens.ablation.plan import Condition
 from headlens.report import canvas as fonts
 from headlens.report import canvas as scripts
 from headlens.report.ablation_figures import figures
@@ -164,8 +164,8 @@ HOSTILE = ["<script>alert(1)</script>", "a<b<c", "&lt;", '"onload=', "=1+1", "a\
 def test_hostile_names_of_tags(text):
     tags = madeup.tag_rows(1, 2, tags={("encoder", 0, 1): [text]})
     assert_harmless(tag_map_figure(pd.DataFrame({"tag": [text]}), tags, "toy"))
-    one = Condition(f"tag {text}", tuple(heads_of(1, 2)))
-    assert_harmless(figures(sweep_of("tags", [one], [0.1], [0.01]))[0][1])
+    one = Condition(f"tag {text}", tuple(heads_of(1, 2)), tag=text)
+    assert_harmless(next(figures(sweep_of("tags", [one], [0.1], [0.01])))[1])
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, "\ud800", "</textarea>"])
@@ -175,7 +175,7 @@ def test_hostile_names_of_models_and_benchmarks(text):
         assert_harmless(figure, (".pdf", ".png") if name == "tags" else ())  # the name is in the same place
     about = {"benchmark": {"name": text, "examples": 2}}
     sweep = sweep_of("layer", [Condition("layer 0", tuple(heads_of(1, 2)))], [0.1], [0.01])
-    assert_harmless(figures(replace(sweep, run=about))[0][1])
+    assert_harmless(next(figures(replace(sweep, run=about)))[1])
 
 
 def assert_harmless(figure, endings=(".pdf", ".png")):

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from headlens.report.canvas import TWO_COLUMNS, figure_bytes
-from headlens.report.similar_figures import draw_all, save_figures
+from headlens.report.canvas import TWO_COLUMNS, figure_bytes, save_drawn
+from headlens.report.similar_figures import draw_all
 from support import madeup
 from support.alike import tables
 from support.pictures import assert_readable, said
@@ -91,8 +91,8 @@ def test_one_head_and_equal_heads(tmp_path):
 
 def test_the_same_bytes_twice(tmp_path):
     distances, clusters, _ = tables(2, 3)
-    paths = save_figures(distances, clusters, tmp_path / "a")
-    save_figures(distances, clusters, tmp_path / "b")
+    paths = save_drawn(draw_all(distances, clusters), tmp_path / "a")
+    save_drawn(draw_all(distances, clusters), tmp_path / "b")
     assert len(paths) == 4
     for path in paths:
         assert path.read_bytes() == (tmp_path / "b" / "figures" / path.name).read_bytes()

@@ -9,10 +9,13 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from headlens.model.heads import Head
-from headlens.report.canvas import STYLES, figure_bytes, luminance, style_of
+from headlens.report.canvas import figure_bytes, luminance, style_of
 from headlens.report.tag_figures import HeadMap, Tile, split, tag_map_figure
+from headlens.scoring.scorers import SCORERS
 from support import madeup
 from support.pictures import assert_readable, said
+
+STYLES = {tag: style_of(tag) for tag in SCORERS}
 
 LOOKED_FOR = pd.DataFrame({"tag": madeup.NAMES})
 
@@ -75,7 +78,7 @@ def test_the_picture_has_the_colours():
     pixels = np.asarray(Image.open(io.BytesIO(figure_bytes(figure, ".png"))).convert("RGB"))
     tile = next(p for p in figure.axes[0].patches if p.get_label() == "induction kept")
     x, y = figure.axes[0].transData.transform((tile.get_x() + 0.02, tile.get_y() + 0.02))
-    colour = np.array(to_rgb(STYLES["induction"].colour))
+    colour = np.array(to_rgb(style_of("induction").colour))
     assert np.allclose(pixels[round(pixels.shape[0] - y), round(x)] / 255, colour, atol=0.01)
 
 

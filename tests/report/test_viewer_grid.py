@@ -6,8 +6,9 @@ from matplotlib.colors import to_rgb
 from playwright.sync_api import expect
 
 from headlens.model.heads import Head
-from headlens.report.canvas import STYLES
+from headlens.report.canvas import style_of
 from headlens.runs.read import Marks
+from headlens.scoring.scorers import SCORERS
 from support import toys
 from support.viewers import chosen, controls, grid, shows, tokens, viewing
 
@@ -66,7 +67,7 @@ def importance(name):
 
 
 def tag(name):
-    ranks = [*STYLES, "mine"]
+    ranks = [*SCORERS, "mine"]
     tags = TAGS.get(MAPS.heads[NAMES.index(name)])
     return ranks.index(tags[0]) if tags else len(ranks)
 
@@ -90,11 +91,11 @@ def test_tags_are_chips_in_their_colours_and_the_legend_names_them(chromium, tmp
     with viewing(chromium, tmp_path, MAPS, MARKS, fragment="#head=1.0") as page:
         for head, tags in TAGS.items():
             chips = page.locator(f"[data-head='{MAPS.name(head)}'] .hl-chip")
-            known = [STYLES[tag].letter if tag in STYLES else "m" for tag in tags]
+            known = [style_of(tag).letter for tag in tags]
             assert chips.all_inner_texts() == known
         positional = page.locator("[data-head='1.0'] .hl-chip").first
         colour = positional.evaluate("chip => getComputedStyle(chip).backgroundColor")
-        wanted = tuple(round(255 * part) for part in to_rgb(STYLES["positional"].colour))
+        wanted = tuple(round(255 * part) for part in to_rgb(style_of("positional").colour))
         assert colour == f"rgb{wanted}"
         legend = page.locator(".hl-legend .hl-key").all_inner_texts()
         assert legend == ["P positional", "S syntactic", "B broad", "m mine"]

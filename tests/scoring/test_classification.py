@@ -92,7 +92,7 @@ def test_few_documents_are_resampled_by_sentence(tmp_path):
     path = tmp_path / "planted.conllu"
     path.write_text(planted.corpus_text(n_documents=3), encoding="utf-8")
     lens = headlens.load(planted.bert({2: planted.gold_arc()}), planted.tokenizer())
-    facts = headlens.classify(lens, path).facts
+    facts = headlens.classify(lens, path).run
     assert facts["inputs"]["sentences"]["resampled"] == "21 sentences"
     assert facts["inputs"]["windows"]["resampled"].endswith("windows")
 
@@ -108,13 +108,13 @@ def test_known_tags_of_minilm(minilm):
     ].iloc[0]
     assert row.score > 0.75
     assert row.baseline < 0.45
-    assert found.facts["corpus"]["sentences"] == 219
+    assert found.run["corpus"]["sentences"] == 219
 
 
 def test_too_long_sentences_are_left_out_and_counted(minilm, sample):
     found = headlens.classify(minilm, sample, ["positional"], reading=RunOptions(max_length=14))
-    inputs = found.facts["inputs"]["sentences"]
-    total = found.facts["corpus"]["sentences"]
+    inputs = found.run["inputs"]["sentences"]
+    total = found.run["corpus"]["sentences"]
     assert inputs["read"] + inputs["left_out"]["longer than 14 tokens"] == total
     assert 0 < inputs["read"] < total
 

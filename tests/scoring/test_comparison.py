@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from headlens.errors import RunError
-from headlens.runs.read import read_finished
+from headlens.scoring.classify import Classification
 from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare, kappa
 from support import madeup
 
@@ -67,8 +67,8 @@ def runs(tmp_path):
     one, two = madeup.tag_rows(2, 2, tags=FIRST), madeup.tag_rows(2, 2, tags=SECOND)
     second = scores(two, shift=1, tags=("delimiter", "syntactic", "coreference"))
     return (
-        read_finished(madeup.write_run(tmp_path / "one", scores(one), one)),
-        read_finished(madeup.write_run(tmp_path / "two", second, two)),
+        Classification.read(madeup.write_run(tmp_path / "one", scores(one), one)),
+        Classification.read(madeup.write_run(tmp_path / "two", second, two)),
     )
 
 
@@ -115,7 +115,7 @@ def test_correlations_of_too_little_are_not_measured(tmp_path):
     few = madeup.score_rows(
         heads, "delimiter", "punctuation", lambda layer, head: head if head < 2 else np.nan
     )
-    run = read_finished(madeup.write_run(tmp_path, pd.concat([same, few]), heads))
+    run = Classification.read(madeup.write_run(tmp_path, pd.concat([same, few]), heads))
     table = compare(run, run).by_measure.set_index("measure")
     assert table["heads"].tolist() == [4, 2]
     assert table[["pearson", "spearman"]].isna().all(axis=None)
@@ -132,14 +132,16 @@ def test_the_order_of_the_rows_does_not_matter(runs, tmp_path):
     shuffled = madeup.write_run(
         tmp_path / "three", runs[1].scores.sample(frac=1, random_state=0), runs[1].tags.iloc[::-1]
     )
-    found, again = compare(*runs), compare(runs[0], read_finished(shuffled))
+    found, again = compare(*runs), compare(runs[0], Classification.read(shuffled))
     pd.testing.assert_frame_equal(found.heads, again.heads)
     pd.testing.assert_frame_equal(found.by_measure, again.by_measure)
 
 
 def test_different_shapes_are_refused(runs, tmp_path):
     heads = madeup.tag_rows(3, 2, ("encoder", "cross"))
-    other = read_finished(madeup.write_run(tmp_path / "other", scores(heads), heads, model={"name": "a/b"}))
+    other = Classification.read(
+        madeup.write_run(tmp_path / "other", scores(heads), heads, model={"name": "a/b"})
+    )
     with pytest.raises(RunError) as refused:
         compare(runs[0], other)
     assert str(refused.value) == (
@@ -154,10 +156,12 @@ def test_a_file_that_is_not_there(runs, name):
     path = runs[0].path
     (path / name).unlink()
     with pytest.raises(RunError) as refused:
-        read_finished(path)
+        Classification.read(path)
     assert str(refused.value) == (
-        f"Expected scores.csv, tags.csv and run.json in {path}; there is no {name}. "
-        f"Type: headlens classify MODEL --out {path}"
+        f"Expected a finished run of headlens classify; {path} has no run.json. "
+        "Give what you gave a headlens classify as --out."
+        if name == "run.json"
+        else f"Expected {name} in {path}; it is not there. Make the run again."
     )
 
 
@@ -188,23 +192,23 @@ def test_a_broken_file(runs, name, text, problem):
     path = runs[0].path
     spoil(path, name, text)
     with pytest.raises(RunError) as refused:
-        read_finished(path)
+        Classification.read(path)
     assert str(refused.value).startswith(f"{path}/{problem}")
-    assert str(refused.value).endswith(f" Type: headlens classify MODEL --out {path}")
+    assert str(refused.value).endswith(" Make the run again.")
 
 
 def test_a_run_of_another_command_and_no_run_at_all(runs, tmp_path):
     path = runs[0].path
     spoil(path, "run.json", json.dumps({"command": "ablate"}))
     with pytest.raises(RunError) as refused:
-        read_finished(path)
+        Classification.read(path)
     assert str(refused.value) == (
-        f"Expected a run of headlens classify; {path} holds one of headlens ablate. "
-        "Give the --out of a headlens classify."
+        f"Expected a finished run of headlens classify; {path} holds one of headlens ablate. "
+        "Give what you gave a headlens classify as --out."
     )
     with pytest.raises(RunError) as refused:
-        read_finished(tmp_path / "nowhere")
+        Classification.read(tmp_path / "nowhere")
     assert str(refused.value) == (
-        f"There is no run directory {tmp_path / 'nowhere'}. "
-        f"Type: headlens classify MODEL --out {tmp_path / 'nowhere'}"
+        "Expected the directory of a finished run of headlens classify; there is no directory "
+        f"{tmp_path / 'nowhere'}. Give what you gave a headlens classify as --out."
     )

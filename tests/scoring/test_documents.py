@@ -39,10 +39,10 @@ def test_a_document_is_scored_as_one_long_sentence(three):
     apart, joined = three
     lens = lens_of()
     whole = headlens.classify(lens, apart, WHOLE, reading=RunOptions(documents=True))
-    assert whole.facts["inputs"] == {"documents": {"read": 1, "resampled": "1 windows", "left_out": {}}}
+    assert whole.run["inputs"] == {"documents": {"read": 1, "resampled": "1 windows", "left_out": {}}}
     pd.testing.assert_frame_equal(whole.scores, headlens.classify(lens, joined, WHOLE).scores)
     by_sentence = headlens.classify(lens, apart, WHOLE)
-    assert by_sentence.facts["inputs"]["sentences"]["read"] == 3
+    assert by_sentence.run["inputs"]["sentences"]["read"] == 3
     counts = (found.scores.set_index("measure")["n"]["argmax@-5"].iloc[0] for found in (whole, by_sentence))
     assert tuple(counts) == (28 - 5, 2 + 7 + 4)
 
@@ -51,7 +51,7 @@ def test_a_longer_document_is_cut_between_sentences(three):
     found = headlens.classify(
         lens_of(), three[0], ["broad"], reading=RunOptions(max_length=20, documents=True)
     )
-    assert found.facts["inputs"]["documents"]["read"] == 2  # 7 and 12 words, then 9
+    assert found.run["inputs"]["documents"]["read"] == 2  # 7 and 12 words, then 9
     assert set(found.scores["n"]) == {18 + 8}  # a first token sees one key, and does not count
 
 
@@ -59,7 +59,7 @@ def test_other_tags_read_what_they_always_read(three):
     lens, reading = lens_of(), RunOptions(documents=True)
     tags = ["positional", "rare-token", "induction"]
     found = headlens.classify(lens, three[0], tags, reading=reading)
-    assert {kind: facts["read"] for kind, facts in found.facts["inputs"].items()} == {
+    assert {kind: facts["read"] for kind, facts in found.run["inputs"].items()} == {
         "documents": 1,
         "sentences": 3,
         "repeats": 32,
@@ -73,7 +73,7 @@ def test_other_tags_read_what_they_always_read(three):
 def test_an_encoder_reads_documents_but_targets_go_by_sentence(three):
     lens, reading = lens_of("bart"), RunOptions(documents=True)
     found = headlens.classify(lens, three[0], ["positional"], reading=reading)
-    assert found.facts["inputs"]["documents"]["read"] == 1
+    assert found.run["inputs"]["documents"]["read"] == 1
     targets = Sources(targets=three[0])
     with pytest.raises(InputError) as error:
         headlens.classify(lens, three[0], ["positional"], reading=reading, sources=targets)

@@ -14,12 +14,12 @@ from headlens.cli import main
 from headlens.corpus.read import read_files
 from headlens.errors import ModelError, NotNumbersError
 from headlens.model.finite import check_numbers
-from headlens.prune.prune import prune
+from headlens.pruning.prune import prune
 from headlens.scoring.classify import classify
 from headlens.scoring.passes import Reader, RunOptions
 from headlens.scoring.scorers import SCORERS
 from headlens.scoring.scorers.delimiter import Delimiter
-from headlens.similar.similar import similar
+from headlens.similarity.similar import similar
 from support import notnumbers
 from support.families import build
 from support.toys import site
@@ -194,7 +194,7 @@ def test_check_looks_at_logits(value):
 
     lens = lens_of("gpt2")
     notnumbers.logits(lens.model, value)
-    assert numbers(Subject(lens)).passed is False
+    assert numbers.does(Subject(lens)).passed is False
 
 
 def test_no_scorer_edits_what_it_is_shown(corpus, monkeypatch):

@@ -5,10 +5,11 @@ import json
 import numpy as np
 
 from headlens.model.heads import Head
-from headlens.report.similar_figures import save_figures
+from headlens.report.canvas import save_drawn
+from headlens.report.similar_figures import draw_all
 from headlens.runs.read import tags_by_head
-from headlens.similar.measure import Compared
-from headlens.similar.similar import CLUSTERS, DISTANCES, cluster, cluster_table, distance_table, layout
+from headlens.similarity.measure import Compared
+from headlens.similarity.similar import CLUSTERS, DISTANCES, cluster, cluster_table, distance_table, layout
 from headlens.util.files import write_csv
 
 
@@ -38,6 +39,6 @@ def similar_run(path, layers=2, heads=3, tags=None):
     distances, clusters, _ = tables(layers, heads, tags)
     write_csv(distances, path / "distances.csv", DISTANCES)
     write_csv(clusters, path / "clusters.csv", CLUSTERS)
-    save_figures(distances, clusters, path, "toy")
+    save_drawn(draw_all(distances, clusters, "toy"), path)
     (path / "run.json").write_text(json.dumps({"command": "similar", "model": {"name": "some/toy"}}))
     return path

@@ -14,7 +14,7 @@ def found(model, *names: str, **options) -> list:
     lens = model if isinstance(model, headlens.Lens) else headlens.load(model)
     subject = Subject(lens, CheckOptions(**options))
     with torch.no_grad(), lens.seam.alone():
-        return [finding_of(name, CHECKS[name], subject) for name in names]
+        return [finding_of(CHECKS[name], subject) for name in names]
 
 
 def failed(model, name: str) -> str:

@@ -24,7 +24,7 @@ from headlens.scoring.base import Context
 from headlens.scoring.classify import Sources, classify
 from headlens.scoring.passes import RunOptions, run_passes
 from headlens.scoring.scorers import SCORERS
-from headlens.similar.similar import similar
+from headlens.similarity.similar import similar
 from support import families, faraway, toytext
 
 TAGS = ("NOUN", "VERB", "ADJ")

@@ -67,7 +67,8 @@ def ablation_rows(kind="each", metric="spearman", baseline=0.5):
         name = f"{number // 2}.{number % 2}"
         rows.append(
             (f"head {name}", kind, "zero", f"encoder.{name}", 1, metric, baseline + delta, baseline, delta,
-             delta - 0.05, delta + 0.05, q_value / 2, q_value, 40, not (delta < 0 and q_value < 0.05))
+             delta - 0.05, delta + 0.05, q_value / 2, q_value, 40, not (delta < 0 and q_value < 0.05),
+             "", "", "")
         )  # fmt: skip
     return pd.DataFrame(rows, columns=ABLATION)
 

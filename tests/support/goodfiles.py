@@ -4,13 +4,15 @@ import json
 from pathlib import Path
 
 from headlens.benchmarks.files import read_rows, read_table
+from headlens.cli import main
 from headlens.cli.experiment_file import read_experiment
 from headlens.cli.experiment_run import steps
-from headlens.corpus.corpus import Corpus, Document, Sentence, read_text
+from headlens.corpus.corpus import Corpus, Document, InputFile, Sentence
 from headlens.corpus.inputs import read_targets
 from headlens.corpus.read import read_files
 from headlens.scoring.scorers.rare_token import read_frequencies
 from headlens.scoring.scorers.semantic import read_relations
+from headlens.util.files import open_regular
 
 TREE = "".join(
     line.replace(" ", "\t") if line[0].isdigit() else line
@@ -65,20 +67,33 @@ def targets(path: Path) -> Corpus:
 
 def commands(path: Path):
     """Read an experiment down to its command lines."""
-    return list(steps(read_experiment(path), Path("out")))
+    return list(steps(read_experiment(path, main), Path("out")))
 
 
 READERS = {
     "CoNLL-U": (read_files, "x.conllu", TREE),
     "CoNLL-2012": (read_files, "x.conll", COREFERENCE),
     "plain text": (read_files, "x.txt", "w5 w6. W7 w8! (w9)\n\nw10 \u2026 w11\n"),
-    "CSV": (lambda path: read_table(path, [COLUMNS]), "x.csv", "\n".join(map(",".join, ROWS))),
-    "TSV": (lambda path: read_rows(path, COLUMNS), "x.tsv", "\n".join(map("\t".join, ROWS))),
-    "JSONL": (lambda path: read_table(path, [COLUMNS]), "x.jsonl", JSONL),
-    "text": (read_text, "x.txt", "w5 w6\nw7\n"),
+    "CSV": (lambda path: read_table(InputFile(path), [COLUMNS]), "x.csv", "\n".join(map(",".join, ROWS))),
+    "TSV": (lambda path: read_rows(InputFile(path), COLUMNS), "x.tsv", "\n".join(map("\t".join, ROWS))),
+    "JSONL": (lambda path: read_table(InputFile(path), [COLUMNS]), "x.jsonl", JSONL),
+    "text": (lambda path: InputFile(path).text, "x.txt", "w5 w6\nw7\n"),
     "TOML": (commands, "x.toml", EXPERIMENT),
     "relations": (read_relations, "x.tsv", "w5\tw6\nw7\tw8\n"),
     "frequencies": (read_frequencies, "x.tsv", "w5\t10\nw6\t1.5\n"),
     "targets": (targets, "x.txt", "w5 w6\nw7\n"),
 }
 """What reads each kind of file, how it is named, and what one says."""
+
+
+def changed_while_read(monkeypatch) -> None:
+    """Have another file stand in the place of each input file as soon as that is open."""
+
+    def opened(path: Path):
+        file = open_regular(path)
+        other = path.with_name(f"{path.name}.other")
+        other.write_text("another", encoding="utf-8")
+        other.replace(path)
+        return file
+
+    monkeypatch.setattr("headlens.corpus.corpus.open_regular", opened)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 
-from headlens.ablation.conditions import Condition
 from headlens.ablation.importance import agreement, from_each, ranked
-from headlens.ablation.result import PairedComparison, Sweep, against_controls, no_importance, tabulate
+from headlens.ablation.plan import Condition
+from headlens.ablation.result import (
+    PairedComparison,
+    Sweep,
+    against_controls,
+    best_of_layers,
+    no_importance,
+    tabulate,
+)
 from headlens.benchmarks.metrics import Ratio
 from headlens.model.heads import Head
 from headlens.report.ablation_figures import figures
+from headlens.runs.record import plain
 
 LOSS = Ratio("loss", "loss per token (nats)", False, 0)
 ACCURACY = Ratio("accuracy", "accuracy", True, 0)
@@ -26,13 +32,16 @@ def sweep_of(kind, conditions, deltas, q_values, metric=LOSS, **more):
     """A sweep with deltas and q-values of our own; every interval reaches 0.1 to both sides."""
     delta, q_value = np.array(deltas, dtype=float), np.array(q_values, dtype=float)
     made = PairedComparison(1.0, 1 + delta, delta, delta - 0.1, delta + 0.1, q_value, q_value)
-    compared = {one.name: (made, place) for place, one in enumerate(conditions)}
+    compared = made.table([one.name for one in conditions])
     table = tabulate(conditions, kind, "mean", [metric], [compared], 40)
-    about = {"benchmark": {"name": "language:toy.txt", "examples": 40}, **more.pop("run", {})}
-    return Sweep(
-        kind, table, more.pop("importance", no_importance()), about, (metric,), tuple(conditions),
-        np.ones((40, 1)), {}, against_controls(conditions, [metric], table), **more,
-    )  # fmt: skip
+    about = {
+        "benchmark": {"name": "language:toy.txt", "examples": 40},
+        "metric_labels": {metric.name: metric.label},
+        "larger_is_better": {metric.name: metric.larger_is_better},
+        **more.pop("run", {}),
+    }
+    controls = against_controls(conditions, [metric], table)
+    return Sweep(table, more.pop("importance", no_importance()), about, controls, **more)
 
 
 def each(deltas, q_values, heads, metric=LOSS, in_question=None):
@@ -46,7 +55,7 @@ def each(deltas, q_values, heads, metric=LOSS, in_question=None):
 
 def drawn(sweep):
     """The figure of a kind, which comes first."""
-    return figures(sweep)[0][1]
+    return next(figures(sweep))[1]
 
 
 def cumulative(deltas, q_values, share, controls=(), **more):
@@ -74,15 +83,24 @@ def cumulative(deltas, q_values, share, controls=(), **more):
 
 def only(values):
     """Layers of two heads; `values` holds the per-example losses when each is kept."""
-    conditions = [Condition(f"only head {name}", (Head("encoder", 0, 0),)) for name in values]
-    sweep = sweep_of("only", conditions, [0.0] * len(values), [1.0] * len(values))
-    return replace(
-        sweep, baseline=np.ones((40, 1)), values={f"only head {k}": v[:, None] for k, v in values.items()}
-    )
+    named, conditions = {}, []
+    for name in values:
+        *stack, layer, head = name.split(".")
+        kept = Head(*(stack or ["encoder"]), int(layer), int(head))
+        named[kept] = name
+        conditions.append(Condition(f"only head {name}", (Head("encoder", 0, 0),), kept=kept))
+    measured = {f"only head {name}": losses[:, None] for name, losses in values.items()}
+    best = best_of_layers(conditions, measured, np.ones((40, 1)), LOSS, named.get)
+    return sweep_of("only", conditions, [0.0] * len(values), [1.0] * len(values), best=best)
 
 
 def with_methods(**methods):
     heads = heads_of(1, 4)
     table = pd.concat([ranked(heads, name, np.array(v, float)) for name, v in methods.items()])
     one = Condition("set", tuple(heads))
-    return sweep_of("set", [one], [0.3], [0.01], importance=table, agreement=agreement(table))
+    return sweep_of("set", [one], [0.3], [0.01], importance=table, run=agreeing(table))
+
+
+def agreeing(importance):
+    """What a record says of how methods agree."""
+    return plain({"importance_agreement": agreement(importance).to_dict("records")})

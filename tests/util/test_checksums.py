@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from headlens.ablation.measure import Units
-from headlens.cli.experiment_parts import read_published
+from headlens.cli.experiment_published import read_published
 from headlens.errors import HeadlensError, RunError
 from headlens.report import viewer as examples
 from headlens.report.page.write import report_page
 from headlens.runs import record as runs
-from headlens.runs.read import read_finished, read_marks, tagged_heads
+from headlens.runs.read import read_marks, tagged_heads
+from headlens.scoring.classify import Classification
 from headlens.util.files import CHANGED, SCORES, load_record, read_checked, read_csv, remove, seal, unseal
 from support.finishedruns import ablate_run, classify_run
 
@@ -138,13 +139,13 @@ def page(run):
 
 
 CHANGES = {
-    "scores.csv": ("0.7", "0.8", [read_finished, page]),
+    "scores.csv": ("0.7", "0.8", [Classification.read, page]),
     "tags.csv": (
         "positional",
         "delimiter",
-        [read_finished, page, lambda run: tagged_heads(None, run), lambda run: read_marks([run], [])],
+        [Classification.read, page, lambda run: tagged_heads(None, run), lambda run: read_marks([run], [])],
     ),
-    "run.json": ("99", "98", [read_finished, page]),
+    "run.json": ("99", "98", [Classification.read, page]),
 }
 
 
@@ -179,10 +180,8 @@ def test_tables_of_two_runs_are_not_taken_for_one(run, tmp_path):
     other = classify_run(tmp_path / "other", tags={})
     (run / "tags.csv").write_bytes((other / "tags.csv").read_bytes())
     with pytest.raises(RunError) as refused:
-        read_finished(run)
-    assert str(refused.value) == (
-        f"{run / 'tags.csv'} cannot be read: {CHANGED}. Type: headlens classify MODEL --out {run}"
-    )
+        Classification.read(run)
+    assert str(refused.value) == (f"{run / 'tags.csv'} cannot be read: {CHANGED}. Make the run again.")
 
 
 def test_without_checksums_any_table_is_taken(tmp_path):

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from headlens.cli import main
 from headlens.errors import RunError
-from headlens.prune.prune import STAGE, check_place
-from headlens.runs.read import read_finished
+from headlens.pruning.prune import STAGE, check_place
+from headlens.scoring.classify import Classification
 from headlens.util.files import HOLDER, LOCK, PART, locked
 from support.finishedruns import classify_run
 
@@ -210,7 +210,7 @@ def test_an_experiment_asks_too(held):
 def test_reading_is_not_kept_out(held):
     out, _ = held
     classify_run(out)
-    assert not read_finished(out).scores.empty
+    assert not Classification.read(out).scores.empty
     done = CliRunner().invoke(main, ["compare", str(out), str(out)])
     assert done.exit_code == 0, done.output
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headlens.ablation.measure import Units
 from headlens.cli import main
 from headlens.errors import RunError
-from headlens.prune.prune import staged
+from headlens.pruning.prune import staged
 from headlens.report.canvas import InchFigure, save_drawn
 from headlens.runs import record as runs
 from headlens.util.files import HOLDER, file_name, inner_folder, write_bytes, write_text

@@ -9,8 +9,8 @@ const openedTables = new Map();
 
 const MATCHES = {
   head: (row, [stack, layer, head]) => row.layer === layer && row.head === head && (!stack || row.stack === stack),
-  removed: (row, place) => !row.condition.startsWith("control ") && row.removed.split(" ").some((name) => sameHead(name, place)),
-  kept: (row, place) => row.condition.startsWith("only head ") && sameHead(row.condition.slice(10), place),
+  removed: (row, place) => !row.control_of && row.removed.split(" ").some((name) => sameHead(name, place)),
+  kept: (row, place) => !row.control_of && row.kept.split(" ").some((name) => sameHead(name, place)),
 };
 
 // Stack (empty where the name has none), layer and head of a name such as 2.8 or cross.2.8.

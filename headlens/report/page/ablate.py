@@ -1,29 +1,25 @@
-"""The section of a sweep."""
+"""What a sweep found: the section of a page, and the sentences that the page and the screen share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from headlens.ablation.result import BEST, SIGNIFICANT
-from headlens.errors import RunError
+from headlens.ablation.result import SIGNIFICANT, Sweep
+from headlens.model.heads import Head, link_name
 from headlens.report.ablation_heads import INSTEAD
 from headlens.report.page.section import Column, Evidence, PageSection, Table
 from headlens.report.words import (
-    CONTROL,
     RunPlace,
+    Screen,
     among,
-    as_bad_or_worse,
     as_number,
     beyond_random,
     can_go,
-    chip,
     effects,
     interval,
     judged,
@@ -31,13 +27,11 @@ from headlens.report.words import (
     one_head,
     one_head_kept,
     only_stack,
-    primary_rows,
     tested,
     too_few_draws,
     with_losses,
 )
-from headlens.runs.read import at, failed_checks, read_table
-from headlens.util.files import ABLATION, AGREEMENT, CONTROLS, GATES, IMPORTANCE
+from headlens.runs.read import at, failed_checks
 from headlens.util.formatting import counted, visible
 
 CAPTIONS: Mapping[str, str] = {
@@ -79,85 +73,82 @@ _GATES = [
 ]
 
 
-def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
-    """Read a run and put it into words.
-
-    Args:
-        path: its directory.
-        run: its run.json.
-        place: of the run in the page.
-
-    Returns:
-        The section.
-
-    Raises:
-        RunError: the run is not whole.
-    """
-    found = read_ablation(path, run)
-    model = Path(str(at(run, "model", "name", default=""))).name or "a model"
+def section(found: Sweep, place: RunPlace) -> PageSection:
+    """Put a sweep into words, for its place in the page."""
+    named = _names(found)
     return PageSection(
-        title=f"What {model} loses without its heads: {found.kind}",
-        findings=findings(found, place),
+        title=f"What {found.model or 'a model'} loses without its heads: {found.kind}",
+        findings=[*findings(found, place), *_each_one(found, place), *_beside_random(found)],
         tables=_tables(found),
-        heads=list(_names(found).values()),
+        heads=list(named.values()),
         evidence=_evidence(found),
-        notes=notes(found),
-        unmeasured=unmeasured(found),
-        files=["ablation.csv", "importance.csv", *found.others],
-        speaks_of=[name.removeprefix("tag ") for name in found.rows["condition"] if found.kind == "tags"],
+        notes=_notes(found),
+        unmeasured=_unmeasured(found),
+        files=list(found.tables),
+        speaks_of=[tag for tag in _by_loss(found)["tag"] if tag],
         captions=CAPTIONS,
-        stack=only_stack(stack for stack, _, _ in found.heads),
+        stack=only_stack(head.stack for head in named),
     )
 
 
-def _names(found: Ablation) -> dict[tuple[str, int, int], str]:
+def _by_loss(found: Sweep) -> pd.DataFrame:
+    """The rows of the primary metric, random sets aside, with their `loss`, the largest first."""
+    return with_losses(found.primary, found.metric.larger_is_better)
+
+
+def _names(found: Sweep) -> dict[Head, str]:
     """How each head is called: with its stack where the run speaks of several."""
-    several = len({stack for stack, _, _ in found.heads}) > 1
-    return {(s, x, h): f"{s}.{x}.{h}" if several else f"{x}.{h}" for s, x, h in found.heads}
+    heads = found.heads
+    several = len({head.stack for head in heads}) > 1
+    return {head: link_name(head, several) for head in heads}
 
 
-def _named(table: pd.DataFrame, found: Ablation) -> pd.DataFrame:
+def _named(table: pd.DataFrame, found: Sweep) -> pd.DataFrame:
     names = _names(found)
     places = table[["stack", "layer", "head"]].itertuples(index=False, name=None)
-    return table.assign(name=[names[str(s), int(x), int(h)] for s, x, h in places])
+    heads = (Head(str(stack), int(layer), int(head)) for stack, layer, head in places)
+    return table.assign(name=[names.get(head, str(head)) for head in heads])
 
 
-def _tables(found: Ablation) -> list[Table]:
+def _removed(rows: pd.DataFrame, found: Sweep) -> list[str]:
+    """The heads that are out in each row, by the names of the page."""
+    names = {str(head): name for head, name in _names(found).items()}
+    return [" ".join(names[head] for head in removed.split()) for removed in rows["removed"]]
+
+
+def _tables(found: Sweep) -> list[Table]:
     tables = [_conditions(found)]
-    if (best := found.other("best_of_layers.csv")) is not None:
+    if len(found.best):
         columns = [Column("layer", "layer"), Column("kept", "kept", "head", "kept"), *_CHANGE[3:-1]]
-        tables.append(Table("The best head of each layer", columns, best, "best_of_layers.csv"))
-    if (controls := found.other("controls.csv")) is not None:
-        tables.append(Table("Against random sets", _random(), controls, "controls.csv"))
+        tables.append(Table("The best head of each layer", columns, found.best, "best_of_layers.csv"))
+    if len(found.controls):
+        tables.append(Table("Against random sets", _random(), found.controls, "controls.csv"))
     if len(found.importance):
         ranked = _named(found.importance, found).sort_values(["method", "rank"], kind="stable")
         tables.append(Table("Importance", [_HEAD, *_IMPORTANCE], ranked, "importance.csv"))
-    if agreed := at(found.run, "importance_agreement", default=[]):
+    if len(agreed := found.agreement):
         columns = [
             Column("method_a", "method", "text", "method"),
             Column("method_b", "and", "text", "method"),
         ]
         columns += [Column("rho", "Spearman", "change"), Column("n", "heads", "count")]
-        frame = pd.DataFrame(agreed).reindex(columns=AGREEMENT)
-        tables.append(Table("How far methods of importance agree", columns, frame, "", "From run.json."))
-    if (gates := found.other("gates.csv")) is not None:
-        tables.append(Table("Learned gates", [_HEAD, *_GATES], _named(gates, found), "gates.csv"))
+        tables.append(Table("How far methods of importance agree", columns, agreed, "", "From run.json."))
+    if len(found.gates):
+        tables.append(Table("Learned gates", [_HEAD, *_GATES], _named(found.gates, found), "gates.csv"))
     return tables
 
 
-def _conditions(found: Ablation) -> Table:
+def _conditions(found: Sweep) -> Table:
     """All conditions but random sets: the primary metric first, effects first, then by loss."""
-    rows = found.table[~found.table["condition"].str.startswith(CONTROL)]
-    order = {name: number for number, name in enumerate(found.rows["condition"])}
-    keys = {"_effect": ~(rows["q_value"] < 0.05), "_metric": rows["metric"] != found.metric}
+    rows = found.table[found.table["control_of"] == ""]
+    order = {name: number for number, name in enumerate(_by_loss(found)["condition"])}
+    keys = {"_effect": ~(rows["q_value"] < SIGNIFICANT), "_metric": rows["metric"] != found.metric.name}
     ordered = rows.assign(**keys, _order=rows["condition"].map(order)).sort_values(
         ["_metric", "_effect", "_order"], kind="stable"
     )
-    if ordered["condition"].str.fullmatch(r"head \S+").all():
-        ordered = ordered.assign(name=ordered["condition"].str.removeprefix("head "))
-        columns = [_HEAD, *_CHANGE]
-    else:
-        columns = [*_TAKEN, *_CHANGE]
+    columns = [*_TAKEN, *_CHANGE]
+    if found.kind == "each":
+        ordered, columns = ordered.assign(name=_removed(ordered, found)), [_HEAD, *_CHANGE]
     note = "Effects first (q < 0.05), then by loss. Nothing significant is not the same as no role."
     return Table("What is lost", columns, ordered, "ablation.csv", note)
 
@@ -174,7 +165,7 @@ def _random() -> list[Column]:
     ]
 
 
-def _evidence(found: Ablation) -> list[Evidence]:
+def _evidence(found: Sweep) -> list[Evidence]:
     """What is shown of one head."""
     shown = [
         Evidence("What is lost without it", "ablation.csv", "removed", [*_TAKEN, *_CHANGE], ("n_removed",))
@@ -183,78 +174,87 @@ def _evidence(found: Ablation) -> list[Evidence]:
         shown.insert(0, Evidence("It alone kept in its layer", "ablation.csv", "kept", [*_TAKEN, *_CHANGE]))
     if len(found.importance):
         shown.append(Evidence("How important it is", "importance.csv", "head", _IMPORTANCE))
-    if "gates.csv" in found.others:
+    if len(found.gates):
         shown.append(Evidence("Its learned gates", "gates.csv", "head", _GATES))
     return shown
 
 
-# ---- What a reader of a run of ``headlens ablate`` should know, and what the run says nothing about
+# ---- What a reader of a sweep should know, and what it says nothing about
 
 
-def notes(found: Ablation) -> list[str]:
-    """Say what the reader should know before believing it."""
-    said = [*failed_checks(found.run), *(str(note) for note in at(found.run, "notes", default=()))]
+def _notes(found: Sweep) -> list[str]:
+    """What the reader should know before believing it."""
+    said = [*failed_checks(found.run), *found.notes]
     if at(found.run, "bundled_sample"):
         said.append("These are results for the small sample of headlens: no --benchmark was given.")
     if missing := at(found.run, "model", "missing_weights", default=()):
         said.append(
             f"The checkpoint lacks these weights, so they are random: {', '.join(map(str, missing))}."
         )
-    n = int(found.table["n"].max())
-    said.append(
-        f"Effects are claimed where q < {SIGNIFICANT}. With {counted(n, 'example')} even a real loss may not "
-        "be significant: look at the intervals."
+    return [*map(visible, said), what_is_claimed(found)]
+
+
+def what_is_claimed(found: Sweep) -> str:
+    """Say by what an effect is claimed."""
+    examples = counted(int(found.table["n"].max()), "example")
+    return (
+        f"Effects are claimed where q < {SIGNIFICANT}. With {examples} even a real loss may not be "
+        "significant: look at the intervals."
     )
-    return [visible(text) for text in said]
 
 
-def unmeasured(found: Ablation) -> list[str]:
-    """Say what the run says nothing about."""
-    mode = visible(str(found.table["mode"].iloc[0]))
-    said = [f"Any other benchmark, and what stands in a head's place by any --mode but {mode}."]
-    if undefined := int(found.rows["delta"].isna().sum()):
-        said.append(f"{visible(found.metric)} is not defined under {counted(undefined, 'condition')}.")
-    measured = int((found.importance["method"] == "each").sum())
-    if found.kind == "each" and measured > len(found.rows):
-        left = counted(measured - len(found.rows), "head")
-        said.append(f"{left} did not rank high enough to be taken out (--screen); q-values count them all.")
+def _unmeasured(found: Sweep) -> list[str]:
+    """What the run says nothing about."""
+    said = [
+        f"Any other benchmark, and what stands in a head's place by any --mode but {visible(found.mode)}."
+    ]
+    if undefined := int(found.primary["delta"].isna().sum()):
+        said.append(f"{visible(found.metric.name)} is not defined under {counted(undefined, 'condition')}.")
     if found.kind == "each":
         said.append("Heads that stand in for each other: --sweep cumulative, only and tags take several out.")
     return said
 
 
-# ---- What a run of ``headlens ablate`` found, in sentences
+# ---- What a sweep found, in sentences that the page and the screen share: places write heads and tags
 
 
+Place = RunPlace | Screen
 Sentences = list[str | Markup]
 NAMED = 12  # sets that get a sentence each
 
 
-def findings(found: Ablation, place: RunPlace) -> Sentences:
-    """Say what was measured, and what the model loses.
+def findings(found: Sweep, place: Place) -> Sentences:
+    """Say what was measured, and what it comes to.
 
     Args:
-        found: the run.
-        place: of the run in the page.
+        found: the sweep.
+        place: where the sentences stand.
 
     Returns:
-        Sentences.
+        The first says what was measured.
     """
-    return [_measured(found), *_KINDS.get(found.kind, _sets)(found, place), *_words_random(found)]
+    return [_measured(found), *_KINDS.get(found.kind, _sets)(found, place)]
 
 
-def _measured(found: Ablation) -> str:
+def _each_one(found: Sweep, place: Place) -> Sentences:
+    """Sentences about single conditions, where the screen has a table."""
+    if found.kind == "only":
+        return _layers(found, place)
+    return [] if found.kind in _KINDS else _each_set(found, place)
+
+
+def _measured(found: Sweep) -> str:
     base = found.table.drop_duplicates("metric")
     values = [
         f"{name} {value:.4f}"
         for name, value in zip(base["metric"], base["baseline"], strict=True)
         if value == value
     ]
-    mode, name = str(found.table["mode"].iloc[0]), at(found.run, "benchmark", "name", default="the benchmark")
     return visible(
-        f"With all heads: {', '.join(values)}, on {name} "
-        f"({counted(int(base['n'].iloc[0]), 'example')}). {'Higher' if found.larger_is_better else 'Lower'} "
-        f"{found.metric} is better. A head that is taken out puts out {INSTEAD.get(mode, mode)}."
+        f"With all heads: {', '.join(values)}, on {found.benchmark} "
+        f"({counted(int(base['n'].iloc[0]), 'example')}). "
+        f"{'Higher' if found.metric.larger_is_better else 'Lower'} {found.metric.name} is better. A head "
+        f"that is taken out puts out {INSTEAD.get(found.mode, found.mode)}."
     )
 
 
@@ -276,20 +276,21 @@ def _unsure(row: Any) -> str:
     return ", which could not be tested" if np.isnan(row.q_value) else ", which is not significant"
 
 
-def _each(found: Ablation, place: RunPlace) -> Sentences:
-    rows = judged(found.rows)
+def _each(found: Sweep, place: Place) -> Sentences:
+    by_loss = _by_loss(found)
+    rows = judged(by_loss)
     worse, better = effects(rows)
     said: Sentences = [
-        f"Taken out alone, {len(worse) or 'none'} of {among(len(rows), len(found.rows), 'head')} "
-        f"matter{'s' * (len(worse) == 1)} ({visible(found.metric)} is significantly worse without), and "
+        f"Taken out alone, {len(worse) or 'none'} of {among(len(rows), len(by_loss), 'head')} "
+        f"matter{'s' * (len(worse) == 1)} ({visible(found.metric.name)} is significantly worse without), and "
         f"{len(better) or 'none'} harm{'s' * (len(better) == 1)} (it is significantly better without)."
     ]
-    largest: list[Any] = list(found.rows[found.rows["loss"] > 0].head(1).itertuples())
-    for row in largest:
-        name = place.link(row.condition.removeprefix("head "))
+    first = by_loss[by_loss["loss"] > 0].head(1)
+    largest: list[Any] = list(first.itertuples())
+    for row, name in zip(largest, _removed(first, found), strict=True):
         said.append(
             Markup("The largest loss is that without head {}: {}{}.").format(
-                name, _change(row, found.metric), _unsure(row)
+                place.link(name), _change(row, found.metric.name), _unsure(row)
             )
         )
     if rest := len(rows) - len(worse) - len(better):
@@ -298,123 +299,143 @@ def _each(found: Ablation, place: RunPlace) -> Sentences:
             f"Without {counted(rest, who)}, each alone, nothing significant changes. They may have a role "
             "all the same: heads stand in for each other."
         )
+    if (left := int((found.importance["method"] == "each").sum()) - len(by_loss)) > 0:
+        method = next((name for name in found.importance["method"] if name != "each"), "?")
+        said.append(
+            f"{counted(left, 'head')} did not rank high enough by {visible(method)} to be taken out "
+            "(--screen); q-values count them all."
+        )
     return said
 
 
-def _cumulative(found: Ablation, place: RunPlace) -> Sentences:
-    share = float(at(found.run, "largest_share_without_significant_loss", default=0.0))
-    rows = found.rows.sort_values("n_removed", kind="stable")
-    said = can_go(rows, share, at(found.run, "model", "heads"), found.metric)
-    step = last_without_loss(rows, share)
+def _cumulative(found: Sweep, place: Place) -> Sentences:
+    rows = found.primary.sort_values("n_removed", kind="stable")
+    said = can_go(rows, found.can_go, found.heads_of_model, found.metric.name)
+    step = last_without_loss(rows, found.can_go)
     shown: list[Any] = list((step if len(step) else judged(rows.head(1))).itertuples())
     for row in shown:
-        said += f": {_change(row, found.metric, ('p', 'q'))}; what can go ends where p < {SIGNIFICANT}"
-    estimated = at(found.run, "importance_estimated_on", default="all examples")
+        proof = _change(row, found.metric.name, ("p", "q"))
+        said += f": {proof}; what can go ends where p < {SIGNIFICANT}"
     method = found.importance["method"].iloc[0] if len(found.importance) else "?"
     return [
         visible(f"{said}."),
-        visible(f"The least important by {method} went first, estimated on {estimated}."),
+        visible(f"The least important by {method} went first, estimated on {found.estimated_on}."),
     ]
 
 
-def _only(found: Ablation, place: RunPlace) -> Sentences:
-    best = found.others.get("best_of_layers.csv")
-    if best is None:
-        rows = judged(found.rows)
-        worse, _ = effects(rows)
+def _only(found: Sweep, place: Place) -> Sentences:
+    metric, better = visible(found.metric.name), found.metric.larger_is_better
+    if len(found.best):
         return [
-            f"Of {among(len(rows), len(found.rows), 'way', ' to keep one head of a layer')}, "
-            f"{len(worse) or 'none'} {'makes' if len(worse) == 1 else 'make'} {visible(found.metric)} "
-            "significantly worse."
+            f"{one_head(found.best, better)}. What is measured is {metric}; the head was chosen on one half "
+            "of the examples and measured on the other."
         ]
-    said: Sentences = [
-        f"{one_head(best, found.larger_is_better)}. What is measured is {visible(found.metric)}; the head "
-        "was chosen on one half of the examples and measured on the other."
+    rows = judged(_by_loss(found))
+    worse, _ = effects(rows)
+    return [
+        f"Of {among(len(rows), len(found.primary), 'way', ' to keep one head of a layer')}, "
+        f"{len(worse) or 'none'} {'makes' if len(worse) == 1 else 'make'} {metric} significantly worse."
     ]
-    kinds = one_head_kept(best, found.larger_is_better)
+
+
+def _layers(found: Sweep, place: Place) -> Sentences:
+    """The layers whose change with one head kept is claimed."""
+    kinds = one_head_kept(found.best, found.metric.larger_is_better)
     claimed = pd.concat([kinds["worse"], kinds["better"]]).sort_values("q_value", kind="stable")
     named: list[Any] = list(claimed.head(NAMED).itertuples())
-    for row in named:
-        said.append(
-            Markup("Layer {} with head {} alone: {:+.4f} ({}, {}).").format(
-                visible(row.layer),
-                place.link(row.kept),
-                row.delta,
-                interval(row.ci_low, row.ci_high),
-                tested("q", row.q_value),
-            )
+    return [
+        Markup("Layer {} with head {} alone: {:+.4f} ({}, {}).").format(
+            visible(row.layer),
+            place.link(row.kept),
+            row.delta,
+            interval(row.ci_low, row.ci_high),
+            tested("q", row.q_value),
         )
-    return said
+        for row in named
+    ]
 
 
-def _sets(found: Ablation, place: RunPlace) -> Sentences:
-    rows = found.rows
+def _sets(found: Sweep, place: Place) -> Sentences:
+    rows = _by_loss(found)
     known = judged(rows)
     worse, better = effects(known)
-    said: Sentences = [
+    return [
         f"Of {among(len(known), len(rows), 'set', ' of heads taken out together')}, {len(worse) or 'none'} "
-        f"{'makes' if len(worse) == 1 else 'make'} {visible(found.metric)} significantly worse, and "
+        f"{'makes' if len(worse) == 1 else 'make'} {visible(found.metric.name)} significantly worse, and "
         f"{len(better) or 'none'} significantly better."
     ]
+
+
+def _each_set(found: Sweep, place: Place) -> Sentences:
+    rows = _by_loss(found)
+    said: Sentences = []
     named: list[Any] = list(rows.head(NAMED).itertuples())
     for row in named:
-        tag = row.condition.removeprefix("tag ")
-        name = (
-            Markup("all heads tagged {}").format(chip(tag))
-            if tag != row.condition
-            else visible(row.condition)
-        )
+        name = visible(row.condition)
+        if row.tag:
+            name = Markup("all heads tagged {}").format(place.chip(row.tag))
         count = counted(int(row.n_removed), "head")
-        said.append(Markup("Without {} ({}): {}.").format(name, count, _change(row, found.metric)))
+        said.append(Markup("Without {} ({}): {}.").format(name, count, _change(row, found.metric.name)))
     if len(rows) > NAMED:
         said.append(f"The table below has the other {len(rows) - NAMED:,}.")
     return said
 
 
-def _set(found: Ablation, place: RunPlace) -> Sentences:
+def _set(found: Sweep, place: Place) -> Sentences:
     """What the chosen heads are worth together."""
-    rows: list[Any] = list(found.rows.itertuples())
+    rows: list[Any] = list(found.primary.itertuples())
     return [
         Markup("Without {}: {}{}.").format(
-            _together([place.link(name) for name in _words_named(row.removed, found)]),
-            _change(row, found.metric),
+            _together([place.link(name) for name in names.split()]),
+            _change(row, found.metric.name),
             _unsure(row),
         )
-        for row in rows
+        for row, names in zip(rows, _removed(found.primary, found), strict=True)
     ]
 
 
-def _together(links: list[Markup]) -> Markup:
+def _together(links: Sequence[str]) -> Markup:
     if len(links) == 1:
         return Markup("head {}").format(links[0])
     return Markup("{} together ({})").format(counted(len(links), "head"), Markup(", ").join(links))
 
 
-def _words_named(removed: str, found: Ablation) -> list[str]:
-    """The heads of a cell of the column `removed` as the page names them."""
-    several = len({stack for stack, _, _ in found.heads}) > 1
-    return [name if several else name.partition(".")[2] for name in removed.split()]
-
-
-def _words_random(found: Ablation) -> Sentences:
-    """The sets against random ones of the same size and layers."""
-    rows: list[Any] = list(found.controls.itertuples())
-    known = [row for row in rows if np.isfinite(row.at_least_as_bad)]
+def _beside_random(found: Sweep) -> Sentences:
+    """The sets against random ones of the same size and layers; one by one those that are clearly worse."""
+    controls = found.primary_controls
+    known = int(np.isfinite(controls["at_least_as_bad"].astype(float)).sum())
     if not known:
         return []
-    clear: list[Any] = list(beyond_random(found.controls).itertuples())
+    clear = beyond_random(controls)
     said: Sentences = [
         f"Against random sets with as many heads of each layer: {len(clear) or 'none'} of "
-        f"{counted(len(known), 'set')} {'is' if len(clear) == 1 else 'are'} worse than nearly all (p of "
-        f"at most {SIGNIFICANT}, of each alone); {_luck(found.controls)}"
+        f"{counted(known, 'set')} {'is' if len(clear) == 1 else 'are'} worse than nearly all (p of "
+        f"at most {SIGNIFICANT}, of each alone); {_luck(controls)}"
     ]
-    for row in clear[:NAMED]:
-        n = as_bad_or_worse(row.at_least_as_bad, int(row.draws))
-        mean, low, high = (as_number(x, ".4f") for x in (row.random_mean, row.random_low, row.random_high))
+    return [*said, *each_beside_random(clear.head(NAMED))]
+
+
+def each_beside_random(controls: pd.DataFrame) -> list[str]:
+    """Hold single sets against their random ones, a sentence each.
+
+    Args:
+        controls: columns as in `headlens.util.files.CONTROLS`, of one metric.
+
+    Returns:
+        Sentences.
+    """
+    said = []
+    rows: list[Any] = list(controls.itertuples())
+    for row in rows:
+        value, mean, low, high = (
+            as_number(x, ".4f") for x in (row.value, row.random_mean, row.random_low, row.random_high)
+        )
+        count = f"{row.as_bad_or_worse:.0f} of {row.draws:.0f} as bad or worse"
+        if not np.isfinite(row.at_least_as_bad):
+            count = "which cannot be compared"
         said.append(
             visible(
-                f"{row.condition}: {row.value:.4f}; without random sets {mean} on average "
-                f"({low} to {high}), {n} of {row.draws:.0f} as bad or worse."
+                f"{row.condition}: {value}; without random sets {mean} on average ({low} to {high}), {count}."
             )
         )
     return said
@@ -427,7 +448,7 @@ def _luck(controls: pd.DataFrame) -> str:
     return f"with {draws.min():.0f} random sets a p below {1 / (1 + draws.min()):.2g} cannot come out."
 
 
-_KINDS: Mapping[str, Callable[[Ablation, RunPlace], Sentences]] = {
+_KINDS: Mapping[str, Callable[[Sweep, Place], Sentences]] = {
     "each": _each,
     "cumulative": _cumulative,
     "only": _only,
@@ -436,104 +457,61 @@ _KINDS: Mapping[str, Callable[[Ablation, RunPlace], Sentences]] = {
 """What is said of a kind of sweep; of any other kind, what is said of sets."""
 
 
-# ---- A run of ``headlens ablate``, read back from its directory
+# ---- The same on a screen, with a table of the conditions that say most
 
 
-_TEXT = ("condition", "sweep", "mode", "removed", "metric", "no_significant_loss")
-OPTIONAL = {
-    "controls.csv": (CONTROLS, ("condition", "metric")),
-    "gates.csv": (GATES, ("stack", "role")),
-    "best_of_layers.csv": (BEST, ("layer", "kept")),
-}
+TOP = 5  # heads shown of *each*
 
 
-@dataclass(frozen=True, slots=True)
-class Ablation:
-    """A finished sweep.
-
-    Args:
-        run: `run.json`.
-        kind: of the sweep.
-        table: `ablation.csv`.
-        importance: `importance.csv`.
-        others: `controls.csv`, `gates.csv` and `best_of_layers.csv`, those that there are.
-        metric: the primary metric.
-        larger_is_better: whether a larger value of it is a better one.
-    """
-
-    run: Mapping[str, Any]
-    kind: str
-    table: pd.DataFrame
-    importance: pd.DataFrame
-    others: Mapping[str, pd.DataFrame]
-    metric: str
-    larger_is_better: bool
-
-    @property
-    def rows(self) -> pd.DataFrame:
-        """The rows of the primary metric, random sets aside, with their `loss`, the largest first."""
-        return with_losses(primary_rows(self.table, self.metric), self.larger_is_better)
-
-    def other(self, name: str) -> pd.DataFrame | None:
-        """One of the other tables; None where there is none or it is empty."""
-        table = self.others.get(name)
-        return None if table is None or table.empty else table
-
-    @property
-    def controls(self) -> pd.DataFrame:
-        """The primary metric against random sets."""
-        table = self.others.get("controls.csv", pd.DataFrame(columns=CONTROLS))
-        return table[table["metric"] == self.metric]
-
-    @property
-    def heads(self) -> list[tuple[str, int, int]]:
-        """Stack, layer and head of every head that it speaks of, in model order."""
-        named = {tuple(name.split(".")) for cell in set(self.table["removed"]) for name in cell.split()}
-        ranked = self.importance[["stack", "layer", "head"]].itertuples(index=False, name=None)
-        found = {(str(s), int(x), int(h)) for s, x, h in [*named, *ranked]}
-        return sorted(found, key=lambda one: (_STACKS.get(one[0], 9), *one))
+def on_screen(found: Sweep) -> str:
+    """Write what a sweep found for a terminal."""
+    place = Screen()
+    first, *rest = findings(found, place)
+    best = found.best if found.kind == "only" else None
+    table = _rows(_shown(found), found.metric.name) if best is None else _best(best)
+    controls = found.primary_controls
+    lines = [first, "", *table, "", *rest]
+    if len(controls):
+        lines += [*_beside_random(found)[:1], *(f"  {line}" for line in each_beside_random(controls))]
+    if len(found.agreement):
+        lines.append("Rank correlation (Spearman) of methods of importance:")
+        lines += [
+            f"  {a} and {b}: {as_number(rho, '.2f')} over {n} heads"
+            for a, b, rho, n in found.agreement.itertuples(index=False)
+        ]
+    lines.append(what_is_claimed(found))
+    return "\n".join(line.unescape() if isinstance(line, Markup) else line for line in lines)
 
 
-_STACKS = {"encoder": 0, "decoder": 1, "cross": 2}
+def _shown(found: Sweep) -> pd.DataFrame:
+    if found.kind == "cumulative":
+        return found.primary
+    return _by_loss(found).head(TOP if found.kind == "each" else len(found.table))
 
 
-def read_ablation(path: Path, run: Mapping[str, Any]) -> Ablation:
-    """Read what a run of ``headlens ablate`` left.
+def _rows(rows: pd.DataFrame, metric: str) -> list[str]:
+    width = max(14, *(len(name) + 2 for name in rows["condition"]))
+    lines = [f"{'removed':<{width}}{metric:>16}{'change':>10}   {'95 % interval':<22}{'q':>8}"]
+    listed: list[Any] = list(rows.itertuples())
+    for row in listed:
+        known = row.ci_low == row.ci_low
+        low_high = f"{row.ci_low:+.4f} to {row.ci_high:+.4f}" if known else "none"
+        numbers = f"{_cell(row.value, '.4f'):>16}{_cell(row.delta, '+.4f'):>10}   {low_high:<22}"
+        lines.append(f"{row.condition:<{width}}{numbers}{_cell(row.q_value, '.2g'):>8}")
+    return lines
 
-    Args:
-        path: its directory.
-        run: its `run.json`.
 
-    Returns:
-        Its tables and its record.
-
-    Raises:
-        RunError: a file is missing or broken, or does not fit the others.
-    """
-    table = read_table(path / "ablation.csv", ABLATION, _TEXT)
-    importance = read_table(path / "importance.csv", IMPORTANCE, ("stack", "method"))
-    others = {
-        name: read_table(path / name, columns, text)
-        for name, (columns, text) in OPTIONAL.items()
-        if (path / name).is_file()
-    }
-    better = at(run, "larger_is_better", default={})
-    if table.empty or not isinstance(better, Mapping) or table["metric"].iloc[0] not in better:
-        what = (
-            f"{path / 'ablation.csv'} holds no rows"
-            if table.empty
-            else f"{path / 'run.json'} does not say which"
+def _best(best: pd.DataFrame) -> list[str]:
+    lines = [f"{'layer':<14}{'kept':<14}{'change':>10}{'p':>10}{'q':>10}"]
+    listed: list[Any] = list(best.itertuples())
+    for row in listed:
+        numbers = (
+            f"{_cell(row.delta, '+.4f'):>10}{_cell(row.p_value, '.2g'):>10}{_cell(row.q_value, '.2g'):>10}"
         )
-        what += "." if table.empty else f" values of {table['metric'].iloc[0]} are better."
-        raise RunError(what, "Type the same headlens ablate again: what was measured is kept.")
-    metric = str(table["metric"].iloc[0])
-    bad = table.loc[
-        ~table["removed"].str.fullmatch(r"|(\w+\.\d{1,9}\.\d{1,9})( \w+\.\d{1,9}\.\d{1,9})*"), "removed"
-    ]
-    if len(bad):
-        raise RunError(
-            f"Expected heads such as encoder.2.8 in the column removed of {path / 'ablation.csv'}; found "
-            f"{bad.iloc[0]!r}.",
-            "Make the run again.",
-        )
-    return Ablation(run, str(table["sweep"].iloc[0]), table, importance, others, metric, bool(better[metric]))
+        lines.append(f"{row.layer:<14}{row.kept:<14}{numbers}")
+    return lines
+
+
+def _cell(value: Any, form: str) -> str:
+    """A number of a table; a dash where it is not defined."""
+    return format(value, form) if value == value else "-"

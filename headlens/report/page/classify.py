@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,22 +12,21 @@ from markupsafe import Markup
 from headlens.report.canvas import head_names
 from headlens.report.page.section import Column, Evidence, PageSection, Table
 from headlens.report.words import (
-    BEST_OF_SEVERAL,
-    NO_BASELINE,
-    TAGS,
     RunPlace,
     chip,
     clearest,
     level,
-    measure_words,
     only_stack,
     percent,
     points,
     unscored_stacks,
     was_tested,
 )
-from headlens.runs.read import at, failed_checks, read_finished
-from headlens.util.formatting import counted, visible
+from headlens.runs.read import at, failed_checks
+from headlens.scoring.base import Scorer
+from headlens.scoring.classify import Classification
+from headlens.scoring.scorers import SCORERS
+from headlens.util.formatting import counted, listing, visible
 
 CAPTIONS: Mapping[str, str] = {
     "tags": "What every head is tagged",
@@ -49,23 +47,11 @@ _PROOF = [
 ]
 
 
-def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
-    """Read a run and put it into words.
-
-    Args:
-        path: its directory.
-        run: its run.json.
-        place: of the run in the page.
-
-    Returns:
-        The section.
-
-    Raises:
-        RunError: the run is not whole.
-    """
-    found = read_finished(path)
+def section(found: Classification, place: RunPlace) -> PageSection:
+    """Put a classification into words, for its place in the page."""
     scores = found.scores.assign(name=head_names(found.scores))
     tags = found.tags.assign(name=head_names(found.tags))
+    run = found.run
     return PageSection(
         title=f"What the heads of {found.model or 'a model'} look at",
         findings=findings(scores, tags, run, place),
@@ -168,10 +154,8 @@ def notes(run: Mapping[str, Any]) -> list[str]:
             "over, rows scaled to add up to 1 (Kobayashi et al. 2020). Examples show weights."
         )
     if count := at(run, "inputs", "documents", "read", default=0):
-        found.append(
-            "Positional, delimiter and broad heads were scored on whole documents "
-            f"({counted(count, 'input')})."
-        )
+        whole = listing([tag for tag, scorer in SCORERS.items() if scorer.anywhere]).capitalize()
+        found.append(f"{whole} heads were scored on whole documents ({counted(count, 'input')}).")
     if parser := at(run, "corpus", "parser"):
         found.append(f"Trees are silver: a parse by {parser}, not checked by people.")
     if missing := at(run, "model", "missing_weights", default=()):
@@ -196,7 +180,7 @@ def unmeasured(scores: pd.DataFrame, run: Mapping[str, Any]) -> list[str]:
         "headlens ablate measures that."
     ]
     tags = list(dict.fromkeys(scores["tag"]))
-    if absent := [tag for tag in TAGS if tag not in tags]:
+    if absent := [tag for tag in SCORERS if tag not in tags]:
         found.append(f"Not looked for: {', '.join(absent)}.")
     if vague := [tag for tag in tags if not was_tested(scores, tag)]:
         found.append(f"Too little to test: {', '.join(vague)}.")
@@ -229,7 +213,7 @@ def _tag(scores: pd.DataFrame, tag: str, n_heads: int, place: RunPlace) -> Marku
     carried = Markup("{:,} of {} {} tagged {}").format(
         len(rows), counted(n_heads, "head"), "is" if len(rows) == 1 else "are", chip(tag)
     )
-    measure = f"{measure_words(best.measure)} ({best.measure})"
+    measure = f"{SCORERS.get(tag, Scorer).in_words(best.measure)} ({best.measure})"
     score, proof = _held(best, tag)
     return Markup("{}; the clearest is {}, for {}: {} ({}, n = {:,.0f}).").format(
         carried, place.link(best.name), visible(measure), score, proof, best.n
@@ -239,14 +223,14 @@ def _tag(scores: pd.DataFrame, tag: str, n_heads: int, place: RunPlace) -> Marku
 def _held(best: Any, tag: str) -> tuple[str, str]:
     """A score with what it is held against, and its interval: of a level, or of the difference."""
     known = not (math.isnan(best.ci_low) or math.isnan(best.ci_high))
-    if tag in NO_BASELINE:
+    against = SCORERS.get(tag, Scorer).held_against
+    if not against:
         score, ends = level(best.score, best.ci_low, best.ci_high) if known else (percent(best.score), "")
         return f"{score} of what it could be", f"95 % interval {ends}" if known else "no interval"
-    which = "the best baseline" if tag in BEST_OF_SEVERAL else "the baseline"
     held = not math.isnan(best.baseline)
-    against = f" against {percent(best.baseline)} for {which}" if held else ", no baseline"
+    rest = f" against {percent(best.baseline)} for {against}" if held else ", no baseline"
     proof = f"95 % interval of the difference {points(best.ci_low, best.ci_high)}" if known else "no interval"
-    return f"{percent(best.score)}{against}", proof
+    return f"{percent(best.score)}{rest}", proof
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -13,11 +13,11 @@ from markupsafe import Markup
 from headlens.report.canvas import head_names
 from headlens.report.page.section import Column, Evidence, PageSection, Table
 from headlens.report.words import RunPlace, chip, only_stack
-from headlens.runs.read import at, read_table
-from headlens.scoring.compare import ALL, BY_MEASURE, BY_TAG, HEADS
+from headlens.runs.read import at
+from headlens.scoring.compare import ALL, Comparison
 from headlens.util.formatting import counted, visible
 
-FILES = ("compare_heads.csv", "compare_tags.csv", "compare_scores.csv")
+FILES = tuple(form.file for form in Comparison.forms)
 CAPTIONS: Mapping[str, str] = {"changes": "Which heads kept, gained or lost which tags"}
 _CHANGED = [
     Column("first", "in the first run", "tags", "tags"),
@@ -27,23 +27,9 @@ _CHANGED = [
 ]
 
 
-def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
-    """Read a comparison and put it into words.
-
-    Args:
-        path: its directory.
-        run: its run.json.
-        place: of the run in the page.
-
-    Returns:
-        The section.
-
-    Raises:
-        RunError: it is not whole.
-    """
-    heads = read_table(path / FILES[0], HEADS, ("stack", *HEADS[3:]))
-    by_tag = read_table(path / FILES[1], BY_TAG, ("tag",))
-    by_measure = read_table(path / FILES[2], BY_MEASURE, ("tag", "measure"))
+def section(found: Comparison, place: RunPlace) -> PageSection:
+    """Put a comparison into words, for its place in the page."""
+    heads, by_tag, by_measure, run = found.heads, found.by_tag, found.by_measure, found.run
     heads = heads.assign(name=head_names(heads), _changed=(heads["gained"] == "") & (heads["lost"] == ""))
     first, second = _named(run, 0), _named(run, 1)
     return PageSection(

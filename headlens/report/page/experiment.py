@@ -1,8 +1,9 @@
-"""The page of a ``headlens run``: what was measured beside what was published."""
+"""What a ``headlens run`` leaves, and its page: what was measured beside what was published."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +11,43 @@ import pandas as pd
 
 from headlens.report.page.section import Column, PageSection, Table
 from headlens.report.words import RunPlace
-from headlens.runs.read import at, read_table
+from headlens.runs import record
+from headlens.runs.read import TableForm, at
+from headlens.runs.result import Examples, Result
+from headlens.util.files import write_csv
 from headlens.util.formatting import counted, visible
 
 COLUMNS = [
     "model", "seed", "what", "measured", "bound", "published", "difference", "source", "found_in",
 ]  # fmt: skip
 
-FILES = ("published.csv",)
-_TEXTS = ("model", "what", "bound", "source", "found_in")
 
-
-def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
-    """Read an experiment and put it into words.
+@dataclass(frozen=True, eq=False, repr=False)
+class ExperimentResult(Result):
+    """What an experiment measured, beside what was published.
 
     Args:
-        path: its directory.
-        run: its run.json.
-        place: of the run in the page.
-
-    Returns:
-        The section.
-
-    Raises:
-        RunError: it is not whole.
+        published: one row per published figure, model and seed, columns as in `published.csv`.
+        run: what `run.json` says: the file, its models, seeds and steps.
+        examples: none.
     """
-    table = read_table(path / FILES[0], COLUMNS, _TEXTS)
+
+    command = "run"
+    forms = (TableForm("published", COLUMNS, ("model", "what", "bound", "source", "found_in")),)
+    published: pd.DataFrame
+    run: Mapping[str, Any]
+    examples: Examples | None = None
+
+    def write(self, out: Path) -> None:
+        """Write table and record; all else in the directory is what the steps wrote, and stays."""
+        (form,) = self.forms
+        write_csv(self.published, out / form.file, form.columns)
+        record.save(out, self.run, (form.file,))
+
+
+def section(found: ExperimentResult, place: RunPlace) -> PageSection:
+    """Put an experiment into words, for its place in the page."""
+    table, run = found.published, found.run
     models, seeds = at(run, "models", default=[]), at(run, "seeds", default=[0])
     ran = f"{counted(len(at(run, 'steps', default=[])), 'command')} on {counted(len(models), 'model')}"
     ran += f" with {counted(len(seeds), 'seed')}."
@@ -46,20 +58,21 @@ def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
         heads=[],
         evidence=[],
         notes=[visible(note)] if (note := str(at(run, "note", default=""))) else [],
-        files=FILES,
+        files=[form.file for form in found.forms],
     )
 
 
 def _findings(table: pd.DataFrame) -> list[str]:
     known = table[table["measured"].notna()]
     rows: list[Any] = list(known.itertuples())
-    said = []
+    sentences = []
     for row in rows:
         numbers = f"{row.measured:.4g} measured, {as_published(row.bound, row.published)} published"
-        said.append(visible(f"{row.what}: {numbers} ({row.source}; {row.model})."))
+        sentences.append(visible(f"{row.what}: {numbers} ({row.source}; {row.model})."))
     if lacking := len(table) - len(known):
-        said.append(f"{counted(lacking, 'published figure')} could not be measured here: the cell is empty.")
-    return said
+        missing = counted(lacking, "published figure")
+        sentences.append(f"{missing} could not be measured here: the cell is empty.")
+    return sentences
 
 
 def _table(table: pd.DataFrame) -> Table:
@@ -78,7 +91,7 @@ def _table(table: pd.DataFrame) -> Table:
     note = "A difference says little where model, corpus or parser are others than in the paper."
     if bounded:
         note += " Where there is a bound, the paper gives no more than that of the number."
-    return Table("Measured and published", columns, table, FILES[0], note)
+    return Table("Measured and published", columns, table, "published.csv", note)
 
 
 def as_published(bound: str, value: float) -> str:

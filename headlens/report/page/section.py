@@ -16,11 +16,12 @@ from markupsafe import Markup, escape
 from headlens.errors import RunError
 from headlens.report.words import RunPlace, chips, number
 from headlens.runs.read import AGAIN
-from headlens.util.files import open_regular
+from headlens.util.files import csv_text, open_regular
 from headlens.util.formatting import visible
 
 Kind = Literal["text", "number", "value", "change", "share", "p", "count", "head", "tags"]
 MOST = 1500  # rows of a table in a page; the file has all
+CARRIED = 2_000_000  # bytes of a large file that a page carries
 NUMBERS = ("number", "value", "change", "share", "p", "count")
 
 
@@ -86,7 +87,7 @@ class Evidence:
         title: above it.
         file: a CSV file of the run.
         match: which rows are about a head: "head" by the columns stack, layer and head; "removed" where it is
-            among the heads of the column `removed`, random sets aside; "kept" where it alone is kept.
+            among the heads of the column `removed`, "kept" among those of `kept`, random sets aside.
         columns: what is shown of them.
         order: columns that they are sorted by, one with "-" in front from the largest down.
     """
@@ -133,6 +134,12 @@ class PageSection:
     speaks_of: Sequence[str] = ()
     captions: Mapping[str, str] = field(default_factory=dict)
     stack: str = ""
+
+
+def is_carried(table: pd.DataFrame, columns: Sequence[str], most: int) -> bool:
+    """Whether a page carries the file of a table, which is of at most so many bytes."""
+    shortest = len(columns)  # of a row: its commas and its end
+    return len(csv_text(table.head(most // shortest + 1), columns)) <= most
 
 
 def cell(value: Any, kind: Kind, place: RunPlace) -> tuple[str | Markup, str]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from headlens.report.page.section import Column, Evidence, PageSection, Table
+from headlens.report.page.section import CARRIED, Column, Evidence, PageSection, Table, is_carried
 from headlens.report.words import RunPlace
-from headlens.runs.read import at, read_table
-from headlens.similar.similar import CLUSTERS, DISTANCES, findings, has_several, names_of
+from headlens.runs.read import at
+from headlens.similarity.similar import DISTANCES, Similarity, findings, has_several, names_of
 from headlens.util.formatting import visible
 
 FILES = ("clusters.csv", "distances.csv")
 PAIRS = 300  # that the table shows
-CARRIED = 2_000_000  # bytes of distances.csv that a page carries
 CAPTIONS: Mapping[str, str] = {
     "clustermap": "How far apart all pairs of heads are",
     "clustermap-": "How far apart all pairs of heads are",
@@ -32,31 +30,17 @@ _CLUSTER = [
 _TAGS = Column("tags", "tags", "tags", "tags")
 
 
-def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
-    """Read a run and put it into words.
-
-    Args:
-        path: its directory.
-        run: its run.json.
-        place: of the run in the page.
-
-    Returns:
-        The section.
-
-    Raises:
-        RunError: it is not whole.
-    """
-    clusters = read_table(path / FILES[0], CLUSTERS, ("stack", "nearest", "tags"))
-    distances = read_table(path / FILES[1], DISTANCES, ("stack_a", "stack_b"))
-    several = has_several(clusters)
-    clusters = clusters.assign(name=names_of(clusters, several))
-    carried = (path / FILES[1]).stat().st_size <= CARRIED
+def section(found: Similarity, place: RunPlace) -> PageSection:
+    """Put a comparison of heads into words, for its place in the page."""
+    distances, run = found.distances, found.run
+    several = has_several(found.clusters)
+    clusters = found.clusters.assign(name=names_of(found.clusters, several))
+    carried = is_carried(distances, DISTANCES, CARRIED)
     shown = [_CLUSTER[0], Column("nearest", "nearest head", "text", "nearest"), _CLUSTER[2]]
     tagged = [_TAGS] if clusters["tags"].any() else []
-    model = Path(str(at(run, "model", "name", default=""))).name
     return PageSection(
-        title=visible(f"Which heads of {model or 'a model'} do the same"),
-        findings=list(findings(distances, clusters, _stacks(run), place.link)),
+        title=visible(f"Which heads of {found.model or 'a model'} do the same"),
+        findings=list(findings(found, place.link)),
         tables=[_pairs(distances, several, carried), _heads(clusters, tagged)],
         heads=clusters["name"].tolist(),
         evidence=[Evidence("Its cluster and its nearest head", FILES[0], "head", [*shown, *tagged])],
@@ -66,15 +50,6 @@ def section(path: Path, run: Mapping[str, Any], place: RunPlace) -> PageSection:
         tags=dict(zip(clusters["name"], clusters["tags"], strict=True)),
         captions=CAPTIONS,
     )
-
-
-def _stacks(run: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    told = at(run, "stacks", default={})
-    return {
-        stack: {name: at(facts, name, default=0) for name, fact in facts.items() if fact is not None}
-        for stack, facts in told.items()
-        if isinstance(facts, Mapping)
-    }
 
 
 def _pairs(distances: pd.DataFrame, several: bool, carried: bool) -> Table:

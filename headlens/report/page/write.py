@@ -9,19 +9,59 @@ from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from matplotlib.figure import Figure as DrawnFigure
 
-import headlens
+from headlens.ablation.result import Sweep
 from headlens.errors import RunError
+from headlens.report import ablation_figures, contribution_figures, similar_figures, tag_figures
 from headlens.report import viewer as bundle
 from headlens.report.canvas import style_of
-from headlens.report.page import ablate, classify, compare, experiment, similar
+from headlens.report.page import ablate, classify, compare, contributions, experiment, similar
 from headlens.report.page.section import PageSection, inline_svg
-from headlens.report.viewer import FILE as EXAMPLES
 from headlens.report.viewer import as_json, script_hash, template
 from headlens.report.words import COLUMNS, RunPlace, tag_definition, term_id
+from headlens.residual.contributions import Contributions
 from headlens.runs.read import AGAIN, File, read_json, read_run
+from headlens.runs.result import EXAMPLES, Result
+from headlens.scoring.classify import Classification
+from headlens.scoring.compare import Comparison
+from headlens.similarity.similar import Similarity
+from headlens.util import __version__
 from headlens.util.files import is_there, write_text
 from headlens.util.formatting import visible
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of result that has figures and a section on a page.
+
+    Args:
+        result: its class.
+        figures: draws its figures, the most telling one first, with their names.
+        section: puts it into words, for its place in the page.
+    """
+
+    result: type[Result]
+    figures: Callable[[Any], Iterator[tuple[str, DrawnFigure]]]
+    section: Callable[[Any, RunPlace], PageSection]
+
+
+KINDS: Mapping[str, Kind] = {
+    kind.result.command: kind
+    for kind in (
+        Kind(Classification, lambda it: tag_figures.draw_all(it.scores, it.tags, it.model), classify.section),
+        Kind(Sweep, ablation_figures.figures, ablate.section),
+        Kind(Comparison, tag_figures.draw_changes, compare.section),
+        Kind(experiment.ExperimentResult, lambda it: iter(()), experiment.section),
+        Kind(
+            Similarity,
+            lambda it: similar_figures.draw_all(it.distances, it.clusters, it.model),
+            similar.section,
+        ),
+        Kind(Contributions, contribution_figures.draw_all, contributions.section),
+    )
+}
+"""The kinds of results, by the commands that they are of."""
 
 SHOWN = 15  # rows of a table that are shown at first
 
@@ -101,16 +141,33 @@ def report_page(runs: Sequence[Path]) -> str:
         shown=SHOWN,
         terms=terms,
         data=Markup(as_json(_told(read, tags, terms))),
-        version=headlens.__version__,
+        version=__version__,
         style=Markup(bundle.style("report.css", "viewer.css")),
         script=Markup(script),
         script_hash=script_hash(script),
     )
 
 
+def open_run(path: str | Path) -> Result:
+    """Open a finished run: `headlens.open`.
+
+    Args:
+        path: its directory.
+
+    Returns:
+        The result, equal to the one that was saved.
+
+    Raises:
+        RunError: it is not there, not whole, or was changed since.
+    """
+    path = Path(path)
+    return KINDS[read_run(path, list(KINDS))["command"]].result.read(path)
+
+
 def _read(path: Path, place: RunPlace) -> Run:
     record = read_run(path, list(KINDS))
-    section = KINDS[record["command"]](path, record, place)
+    kind = KINDS[record["command"]]
+    section = kind.section(kind.result.read(path), place)
     examples = path / EXAMPLES
     title = section.title if place.alone else f"{section.title} ({path.resolve().name})"
     return Run(
@@ -209,16 +266,3 @@ def _told(runs: Sequence[Run], tags: Sequence[str], terms: Mapping[str, Any]) ->
             for run in runs
         ],
     }
-
-
-# ---- The kinds of runs that a page can be made of
-
-
-KINDS: Mapping[str, Callable[[Path, Mapping[str, Any], RunPlace], PageSection]] = {
-    "classify": classify.section,
-    "ablate": ablate.section,
-    "compare": compare.section,
-    "run": experiment.section,
-    "similar": similar.section,
-}
-"""What puts the runs of each command into words, from their directory, their run.json and their place."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
@@ -24,6 +24,15 @@ class Broad(Scorer):
     anywhere: ClassVar[bool] = True
     stacks: ClassVar[tuple[str, ...]] = STACKS
     rules: ClassVar[Mapping[str, Rule]] = {"entropy": Rule("score", 0.9)}
+    colour: ClassVar[str] = "#44AA99"
+    letter: ClassVar[str] = "B"
+    meaning: ClassVar[str] = (
+        "The entropy of the head's rows is at least 90 % of what it could be: it looks everywhere alike. "
+        "It has no baseline."
+    )
+    figure: ClassVar[Literal["entropy"]] = "entropy"
+    held_against: ClassVar[str] = ""
+    words: ClassVar[Mapping[str, str]] = {"entropy": "entropy"}
 
     @property
     def measures(self) -> tuple[str, ...]:

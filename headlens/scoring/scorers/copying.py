@@ -67,6 +67,15 @@ class DuplicateToken(Scorer):
     tag: ClassVar[str] = "duplicate-token"
     rules: ClassVar[Mapping[str, Rule]] = {"duplicate-token": Rule("score", 0.4)}
     reads: ClassVar[Literal["repeats"]] = "repeats"
+    colour: ClassVar[str] = "#AA4499"
+    letter: ClassVar[str] = "U"
+    meaning: ClassVar[str] = (
+        "On repeated random tokens, at least 40 % of the head's weight is on earlier copies of the current"
+        " token. Held against uniform attention."
+    )
+    axis: ClassVar[str] = "mean attention weight on earlier copies (0 to 1)"
+    baseline: ClassVar[str] = "uniform attention"
+    words: ClassVar[Mapping[str, str]] = {"duplicate-token": "weight on earlier copies"}
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -109,6 +118,16 @@ class Induction(Scorer):
         "copying": Rule("score", 0.0, ground=False),
     }
     reads: ClassVar[Literal["repeats"]] = "repeats"
+    colour: ClassVar[str] = "#882255"
+    letter: ClassVar[str] = "I"
+    meaning: ClassVar[str] = (
+        "On repeated random tokens, at least 40 % of the head's weight is on what followed earlier copies "
+        "of the current token, and it raises the logits of what it looks at, where that can be told. Held "
+        "against uniform attention."
+    )
+    axis: ClassVar[str] = "score (attention weights: 0 to 1)"
+    baseline: ClassVar[str] = "uniform attention"
+    words: ClassVar[Mapping[str, str]] = {"prefix-matching": "weight on what followed earlier copies"}
 
     @classmethod
     def make(cls, context: Context) -> Induction:

@@ -64,6 +64,19 @@ class Coreference(Scorer):
     needs: ClassVar[tuple[str, ...]] = ("entities",)
     n_baselines: ClassVar[int] = 2
     beats_all: ClassVar[bool] = True
+    colour: ClassVar[str] = "#CC6677"
+    letter: ClassVar[str] = "C"
+    meaning: ClassVar[str] = (
+        "The earlier mention that a mention attends to most is of the same entity, 5 points more often "
+        "than both the nearest mention and the nearest with the same head word."
+    )
+    held_against: ClassVar[str] = "the best baseline"
+    axis: ClassVar[str] = "share of mentions whose antecedent is found (0 to 1)"
+    baseline: ClassVar[str] = "better of nearest mention and same head word"
+    words: ClassVar[Mapping[str, str]] = {
+        "antecedent": "mentions with an earlier one",
+        "antecedent@words": "mentions with an earlier one, among all earlier words",
+    }
     measures = tuple(
         f"antecedent{among}{kind}"
         for among in ("", "@words")

@@ -32,6 +32,19 @@ class Delimiter(Scorer):
         "punctuation": Rule("score", 0.6, strict=True),
         "first-token": Rule("score", 0.3, strict=True),
     }
+    colour: ClassVar[str] = "#DDCC77"
+    letter: ClassVar[str] = "D"
+    meaning: ClassVar[str] = (
+        "More than 60 % of the head's weight is on special tokens or on punctuation, or more than 30 % on "
+        "the first token. Held against the share of those tokens."
+    )
+    axis: ClassVar[str] = "mean attention weight on these tokens (0 to 1)"
+    baseline: ClassVar[str] = "uniform attention"
+    words: ClassVar[Mapping[str, str]] = {
+        "special": "weight on special tokens",
+        "punctuation": "weight on punctuation",
+        "first-token": "weight on the first token",
+    }
     measures = ("special", "punctuation", "first-token")
 
     def __call__(self, view: TokenView) -> Counts:

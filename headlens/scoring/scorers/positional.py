@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +36,21 @@ class Positional(Scorer):
         "argmax": Rule("score", 0.9),
         "mass": Rule("score", 0.5, strict=True),
     }
+
+    colour: ClassVar[str] = "#332288"
+    letter: ClassVar[str] = "P"
+    meaning: ClassVar[str] = (
+        "At least 90 % of the head's largest weights, or more than half of its weight, fall on one offset:"
+        " the previous token, the next, the token itself. Held against uniform attention."
+    )
+    figure: ClassVar[Literal["offsets"]] = "offsets"
+    words: ClassVar[Mapping[str, str]] = {"argmax": "largest weights", "mass": "weight"}
+
+    @classmethod
+    def in_words(cls, measure: str) -> str:
+        """Say which weights are on which offset."""
+        name, _, offset = measure.partition("@")
+        return f"{cls.words[name]} on offset {offset}" if offset and name in cls.words else measure
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,8 @@ import torch
 from torch import Tensor
 
 from headlens.corpus.batches import Batch, pad
-from headlens.corpus.corpus import Corpus, Word, numbered_lines
-from headlens.errors import InputError
+from headlens.corpus.corpus import Corpus, InputFile, Word
+from headlens.errors import CorpusError, InputError
 from headlens.model.devices import moved
 from headlens.scoring.base import Context, Counts, Gold, Rule, Scorer, TokenView, unique_argmax
 from headlens.util.formatting import decimal
@@ -45,6 +44,15 @@ class RareToken(Scorer):
     rare_share: tuple[float, ...] = (1.0,) * TENTHS
     tag: ClassVar[str] = "rare-token"
     rules: ClassVar[Mapping[str, Rule]] = {"rare-token": Rule("effect", 0.10)}
+    colour: ClassVar[str] = "#999933"
+    letter: ClassVar[str] = "R"
+    meaning: ClassVar[str] = (
+        "The head's largest weights fall on the two rarest words of a sentence, 10 points more often than "
+        "chance at matched positions."
+    )
+    axis: ClassVar[str] = "share of queries (0 to 1)"
+    baseline: ClassVar[str] = "chance at the same positions"
+    words: ClassVar[Mapping[str, str]] = {"rare-token": "largest weights on the rarest words"}
 
     @classmethod
     def make(cls, context: Context) -> RareToken:
@@ -191,30 +199,15 @@ def read_frequencies(path: Path) -> dict[str, float]:
         InputError: the file cannot be read, or a line is no word with a number.
     """
     frequency: dict[str, float] = {}
-    for number, row in table_rows(path, "frequencies"):
+    for number, line in InputFile(path, "frequencies", CorpusError).lines():
+        if not line:
+            continue
+        row = line.split("\t")
         word, count = row[0].lower(), decimal(row[1].strip()) if len(row) == 2 else math.nan
         if not word.strip() or not count >= 0:  # NaN is no number
             raise InputError(
-                f"{path}, line {number}: expected a word, a tab and a number from 0, "
-                f"found {chr(9).join(row)!r}.",
+                f"{path}, line {number}: expected a word, a tab and a number from 0, found {line!r}.",
                 "Write one word with its frequency on each line.",
             )
         frequency[word] = frequency.get(word, 0.0) + count
     return frequency
-
-
-def table_rows(path: Path, what: str) -> list[tuple[int, list[str]]]:
-    """Read the rows of a file whose cells are parted by tabs.
-
-    Args:
-        path: text file, UTF-8.
-        what: what it holds, for messages.
-
-    Returns:
-        The number of each line, from 1, and its cells.
-
-    Raises:
-        CorpusError: the file cannot be read.
-    """
-    lines = numbered_lines(path, hashlib.sha256(), what)
-    return [(number, line.split("\t")) for number, line in lines if line]

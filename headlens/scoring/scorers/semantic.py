@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,16 +15,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from headlens.corpus.batches import Batch
+from headlens.corpus.corpus import InputFile
 from headlens.corpus.inputs import Item
-from headlens.errors import InputError
+from headlens.errors import CorpusError, InputError
 from headlens.model.devices import weight_of
 from headlens.model.lens import Lens, check_ids
-from headlens.scoring.base import Context, Counts, Gold, Rule, Scorer, WordView
-from headlens.scoring.scorers.rare_token import table_rows
-
-if TYPE_CHECKING:
-    from headlens.scoring.base import Summary, Tally
-
+from headlens.scoring.base import Context, Counts, Gold, Rule, Scorer, Summary, Tally, WordView
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -73,6 +69,15 @@ class Semantic(Scorer):
     level: ClassVar[Literal["words"]] = "words"
     needs: ClassVar[tuple[str, ...]] = ("parts of speech",)
     n_baselines: ClassVar[int] = BUCKETS  # here: pairs counted by distance
+    colour: ClassVar[str] = "#88CCEE"
+    letter: ClassVar[str] = "M"  # for meaning
+    meaning: ClassVar[str] = (
+        "Content words give related content words more weight than unrelated ones at the same distances, "
+        "and more than shuffled relations would give."
+    )
+    axis: ClassVar[str] = "mean attention weight on related words (0 to 1)"
+    baseline: ClassVar[str] = "unrelated words at the same distances"
+    words: ClassVar[Mapping[str, str]] = {"related": "weight on related words"}
 
     @classmethod
     def make(cls, context: Context) -> Semantic:
@@ -106,8 +111,6 @@ class Semantic(Scorer):
 
     def summarise(self, tally: Tally) -> list[Summary]:
         """Hold related pairs against unrelated ones at the same distances, and against shuffles."""
-        from headlens.scoring.base import Summary
-
         score, counts = tally.score.numpy(), tally.n[:, :, 0].numpy()
         by_distance = tally.baseline[:, :, 0].numpy()
         unrelated, apart = score[:, 1 : 1 + BUCKETS], counts[:, 1 : 1 + BUCKETS]
@@ -318,10 +321,13 @@ def read_relations(path: Path) -> list[tuple[str, str]]:
         InputError: the file cannot be read, or a line does not hold two words.
     """
     pairs = []
-    for number, row in table_rows(path, "relations"):
+    for number, line in InputFile(path, "relations", CorpusError).lines():
+        if not line:
+            continue
+        row = line.split("\t")
         if len(row) != 2 or not all(cell.strip() for cell in row):
             raise InputError(
-                f"{path}, line {number}: expected two words with a tab between, found {chr(9).join(row)!r}.",
+                f"{path}, line {number}: expected two words with a tab between, found {line!r}.",
                 "Write one pair of related words on each line.",
             )
         pairs.append((row[0].strip().lower(), row[1].strip().lower()))

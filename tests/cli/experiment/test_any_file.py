@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.cli import main
-from headlens.cli.experiment_file import TOP, read_experiment
-from headlens.cli.experiment_parts import DIRECTORIES, FILES, KEYS, OWN, options_of
+from headlens.cli.experiment_file import OWN, TOP, options_of, read_experiment, section_commands
+from headlens.cli.experiment_published import KEYS
 from headlens.cli.experiment_run import cells, steps
 from headlens.errors import InputError
 from support import anything
 
+SECTIONS = section_commands(main)
 WORDS = st.one_of(anything.words(), st.sampled_from(["", "minilm", "classify", "a", "a/b", *OWN]))
 PLAIN = st.one_of(WORDS, st.booleans(), st.integers(), st.floats(), st.dates())
 VALUES = st.recursive(
@@ -27,7 +28,7 @@ VALUES = st.recursive(
 
 
 def keys(command):
-    known = [option.removeprefix("--") for option in options_of(command)]
+    known = [option.removeprefix("--") for option in options_of(SECTIONS[command])]
     return st.sampled_from([*known, "name", "text", "out", "corpus"])
 
 
@@ -39,13 +40,13 @@ def section(command):
 def documents(draw):
     """Files that are nearly right, so that most of them get past the first check."""
     told = {"model": draw(st.one_of(MODELS, VALUES))} if draw(st.integers(0, 9)) else {}
-    for command in draw(st.lists(st.sampled_from([*DIRECTORIES, *FILES]), min_size=1, max_size=3)):
+    for command in draw(st.lists(st.sampled_from(list(SECTIONS)), min_size=1, max_size=3)):
         one = draw(section(command))
-        if command in FILES:
+        if SECTIONS[command].writes == "file":
             one = {"text": draw(WORDS), "out": draw(WORDS), **one}
         told[command] = draw(st.sampled_from([one, [one], [one, {**one, "name": draw(WORDS)}]]))
     if draw(st.booleans()):
-        told[draw(st.sampled_from([*TOP, "x"]))] = draw(VALUES)
+        told[draw(st.sampled_from([*TOP, *SECTIONS, "x"]))] = draw(VALUES)
     if draw(st.integers(0, 3)) == 0:
         figure = {key: draw(WORDS) for key in KEYS if key not in ("where", "take")}
         told["published"] = [
@@ -65,7 +66,7 @@ MODELS = st.one_of(
 def test_any_document(tmp_path_factory, told):
     path = tmp_path_factory.getbasetemp() / "any.toml"
     path.write_bytes(tomli_w.dumps(told).encode())
-    found = anything.result_or_refusal(read_experiment, path)
+    found = anything.result_or_refusal(read_experiment, path, main)
     if isinstance(found, InputError):
         assert "any.toml" in str(found)
         return
@@ -98,7 +99,7 @@ def test_no_section_writes_elsewhere(tmp_path, place):
     ):
         path.write_text(tomli_w.dumps({"model": {"name": "m"}, **told}), encoding="utf-8")
         with pytest.raises(InputError, match=r"x\.toml"):
-            read_experiment(path)
+            read_experiment(path, main)
 
 
 def test_models_have_directories_of_their_own(tmp_path):
@@ -111,7 +112,7 @@ def test_models_have_directories_of_their_own(tmp_path):
         ([".", ".."], ["0-model", "1-model"]),
     ):
         path.write_text(tomli_w.dumps({"model": {"names": names}, "classify": {}}), encoding="utf-8")
-        assert [cell.place.name for cell in cells(read_experiment(path), Path("out"))] == expected
+        assert [cell.place.name for cell in cells(read_experiment(path, main), Path("out"))] == expected
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_values_of_another_kind_are_refused(tmp_path, told, message):
     path = tmp_path / "x.toml"
     path.write_text(tomli_w.dumps({"model": {"name": "m"}, "classify": {}, **told}), encoding="utf-8")
     with pytest.raises(InputError) as refused:
-        read_experiment(path)
+        read_experiment(path, main)
     assert str(refused.value).startswith(message)
 
 
@@ -148,7 +149,7 @@ def test_toml_that_is_too_much(tmp_path, text):
     path = tmp_path / "x.toml"
     path.write_text(f"x = {text}", encoding="utf-8")
     with pytest.raises(InputError, match=r"x.toml is no TOML"):
-        read_experiment(path)
+        read_experiment(path, main)
 
 
 def test_printed_commands_mean_to_a_shell_what_they_mean_here(tmp_path):
@@ -161,4 +162,4 @@ def test_printed_commands_mean_to_a_shell_what_they_mean_here(tmp_path):
         typed = shlex.split(done.stdout)
         assert word in typed
         assert typed[0] == "headlens"
-        assert tuple(typed[1:]) == next(steps(read_experiment(path), tmp_path / "o o")).typed
+        assert tuple(typed[1:]) == next(steps(read_experiment(path, main), tmp_path / "o o")).typed

@@ -30,7 +30,9 @@ def folder(tmp_path):
 
 
 def test_a_folder_is_seen_from_the_file(folder):
-    classify, similar = (step.typed for step in steps(read_experiment(folder / "x.toml"), folder / "out"))
+    classify, similar = (
+        step.typed for step in steps(read_experiment(folder / "x.toml", main), folder / "out")
+    )
     assert classify[2:4] == ("--corpus", f"hub:{folder / 'set'}::train")
     assert similar[2:6] == ("--text", f"hub:{folder / 'set'}", "--text", "hub:owner/name:en")
 
@@ -80,7 +82,7 @@ def test_it_is_written_as_it_was_typed(folder):
     ]
     done = CliRunner().invoke(main, list(map(str, command)))
     assert done.exit_code == 0, done.output
-    (step,) = steps(read_experiment(folder / "saved.toml"), folder / "again")
+    (step,) = steps(read_experiment(folder / "saved.toml", main), folder / "again")
     assert step.typed[2:8] == (
         "--corpus", f"hub:{folder / 'set'}::test", "--max-sentences", "3", "--tags", "positional",
     )  # fmt: skip

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headlens.cli import main
 from headlens.cli.experiment_file import Report, on_models, read_experiment
 from headlens.cli.experiment_run import cells, steps
 from headlens.errors import InputError
@@ -52,7 +53,7 @@ column = "delta"
 def read(tmp_path, text):
     path = tmp_path / "x.toml"
     path.write_text(text)
-    return read_experiment(path)
+    return read_experiment(path, main)
 
 
 def test_every_cell_has_its_commands(tmp_path):
@@ -224,4 +225,4 @@ def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(
         InputError, match=r"Expected a TOML file at .*nowhere.toml, found nothing. Check the path."
     ):
-        read_experiment(tmp_path / "nowhere.toml")
+        read_experiment(tmp_path / "nowhere.toml", main)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headlens.cli.experiment_parts import read_published
+from headlens.cli.experiment_published import read_published
 from headlens.errors import InputError
 from headlens.report.page.experiment import as_published
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import inspect
 
+import lxml.html
+import pandas as pd
 import pytest
 import torch
+from click.testing import CliRunner
 
 import headlens
+from headlens.cli import main
+from headlens.report.canvas import style_of
+from headlens.report.page.write import report_page
+from headlens.report.tag_figures import draw_all
 from headlens.scoring.base import Counts, Gold, Rule, Scorer, TokenView
 from headlens.scoring.scorers import SCORERS
-from support import planted
+from support import madeup, planted
+from support.pictures import said
 
 
 class LastToken(Scorer):
@@ -70,7 +78,7 @@ def test_its_margin_is_an_option(found):
     run = found(margins={"last-token": 1.0})
     rows = run.scores[run.scores["tag"] == "last-token"]
     assert (rows["tagged"] == (rows["score"] >= 1)).all()
-    assert run.facts["margins"]["last-token"] == 1.0
+    assert run.run["margins"]["last-token"] == 1.0
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -90,3 +98,40 @@ def test_it_is_right_about_padding_and_blocks(causal):
                 expected += sum(pattern[index, :, q, start + length - 1] for q in queries)
             torch.testing.assert_close(made.score[0, 0].float(), expected)
             assert made.n[0, 0].sum() == (2 if causal else 7 + 4)
+
+
+def test_what_it_does_not_say_of_itself(found):
+    assert (style_of("last-token").colour, style_of("last-token").letter) == ("#BBBBBB", "l")
+    assert LastToken.in_words("last-token:x") == "last-token:x"
+
+
+def test_what_it_says_of_itself_is_on_the_page_in_the_figures_and_in_help(tmp_path, monkeypatch):
+    class Told(LastToken):
+        """Not this."""
+
+        colour, letter, meaning = "#123456", "L", "It looks at the end."
+        held_against, axis, baseline, row = "even weights", "weight on the end", "uniform attention", "end"
+        words = {"last-token": "weight at the end"}  # noqa: RUF012
+        anywhere = True
+
+    monkeypatch.setitem(SCORERS, "last-token", Told)
+    heads = madeup.tag_rows(1, 2, tags={("encoder", 0, 1): ["last-token"], ("encoder", 0, 0): ["other"]})
+    rows = [madeup.score_rows(heads, tag, tag, lambda layer, head: 0.9) for tag in ("other", "last-token")]
+    scores = pd.concat(rows)
+    run = madeup.write_run(tmp_path / "run", scores, heads, inputs={"documents": {"read": 3}})
+    page = lxml.html.fromstring(report_page([run]))
+    texts = {dt.text: dt.getnext().text for dt in page.xpath("//dt")}
+    assert texts["last-token"] == "It looks at the end."
+    chip = page.xpath('//a[@class="tag"][contains(., "last-token")]/span')[0]
+    assert (chip.text, chip.get("style")) == ("L", "background:#123456;color:white")
+    assert "for weight at the end (last-token): 90 % against 25 % for even weights" in page.text_content()
+    assert "rare-token, broad" in page.text_content().partition("Not looked for:")[2].partition("last-t")[0]
+    assert "broad and last-token heads were scored on whole documents (3 inputs)" in page.text_content()
+    figures = dict(draw_all(scores, heads, "toy"))
+    assert figures["best-last-token"].axes[0].get_xlabel() == "weight on the end"
+    assert "the baseline (uniform attention)" in said(figures["best-last-token"])
+    assert [text.get_text() for text in figures["tags"].axes[0].texts] == ["o", "L"]
+    told = CliRunner().invoke(main, ["classify", "-h"]).stdout
+    told = " ".join(told.split()).replace("- ", "-")  # lines may break behind a hyphen
+    assert "rare-token, broad, last-token." in told
+    assert "score positional, delimiter, broad and last-token heads on whole documents" in told

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import headlens
 from headlens.errors import ModelError
 from headlens.model.trace import run
-from headlens.prune.forms import compact, cut, masked
-from headlens.prune.prune import prune
+from headlens.pruning.forms import compact, cut, masked
+from headlens.pruning.prune import prune
 from support import families
 
 CUT = (

@@ -11,7 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from headlens.benchmarks.predict import predicts_next
-from headlens.contributions.stream import (
+from headlens.errors import InputError, ModelError
+from headlens.model.devices import exact
+from headlens.model.finite import holds_none, not_numbers
+from headlens.model.heads import Site
+from headlens.model.lens import Lens
+from headlens.model.unembedding import Norm, norm_of
+from headlens.residual.stream import (
     Array,
     Joint,
     StreamPlace,
@@ -21,12 +27,6 @@ from headlens.contributions.stream import (
     noting,
     writers_of,
 )
-from headlens.errors import InputError, ModelError
-from headlens.model.devices import exact
-from headlens.model.finite import holds_none, not_numbers
-from headlens.model.heads import Site
-from headlens.model.lens import Lens
-from headlens.model.unembedding import Norm, norm_of
 from headlens.util.formatting import readable_tokens
 
 EXACT = 1e-5  # parts must add up to what W_O puts out, relative to their lengths

@@ -6,7 +6,7 @@ from transformers import AlbertConfig
 import headlens
 from headlens.errors import InputError, RunError
 from headlens.model.heads import Head
-from headlens.prune.plan import cut_alike, cut_each, least_important, silence
+from headlens.pruning.plan import cut_alike, cut_each, least_important, silence
 from support import families
 
 

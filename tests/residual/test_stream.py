@@ -13,9 +13,9 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 from transformers.pytorch_utils import Conv1D
 
 import headlens
-from headlens.contributions.stream import StreamPlace, joints_of, noting
 from headlens.model.trace import run
 from headlens.model.unembedding import norm_of
+from headlens.residual.stream import StreamPlace, joints_of, noting
 from support import families, toys
 from support.families import ALL, build
 from support.streams import JOINED

@@ -10,9 +10,9 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 import headlens
 from headlens.errors import InputError, ModelError, RunError, SelectorError
 from headlens.model.source import read_compact
-from headlens.prune.forms import FORMS, FormProbe, automatic, cut, masked
-from headlens.prune.plan import stored_dtype
-from headlens.prune.prune import prune
+from headlens.pruning.forms import FORMS, FormProbe, automatic, cut, masked
+from headlens.pruning.plan import stored_dtype
+from headlens.pruning.prune import prune
 from support import families, toys
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,19 @@ from sklearn.metrics import silhouette_score  # type: ignore[import-untyped]
 from headlens.corpus.corpus import Corpus
 from headlens.corpus.inputs import Inputs, sentence_inputs
 from headlens.corpus.read import corpus_facts, read_corpus
-from headlens.errors import CorpusError, InputError, RunError
+from headlens.errors import CorpusError, InputError
 from headlens.model.heads import Head, link_name
 from headlens.model.lens import Lens, check_ids
+from headlens.runs.read import TableForm, at, tags_of
+from headlens.runs.record import Clock, record
+from headlens.runs.result import Examples, Result
 from headlens.scoring.passes import RunOptions, because
-from headlens.similar.measure import LARGEST, Array, Compared, by_head, compare_heads
+from headlens.similarity.measure import LARGEST, Array, Compared, by_head, compare_heads
 from headlens.util.formatting import listing
+
+DISTANCES = ["stack_a", "layer_a", "head_a", "stack_b", "layer_b", "head_b", "js", "cka"]
+CLUSTERS = ["stack", "layer", "head", "cluster", "x", "y", "nearest", "nearest_js", "tags"]
+_HEAD = ["stack", "layer", "head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +53,26 @@ class SimilarOptions:
     tags: str | Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Similarity:
+@dataclass(frozen=True, eq=False, repr=False)
+class Similarity(Result):
     """How alike heads are.
 
     Args:
         distances: one row per pair, columns as in `distances.csv`.
         clusters: one row per head, columns as in `clusters.csv`.
-        facts: what `run.json` says of the corpus, the sample, the clusters and what was left out.
+        run: what `run.json` says: the model, the corpus, the sample, the clusters, what was left out.
+        examples: none.
     """
 
+    command = "similar"
+    forms = (
+        TableForm("distances", DISTANCES, ("stack_a", "stack_b")),
+        TableForm("clusters", CLUSTERS, ("stack", "nearest", "tags")),
+    )
     distances: pd.DataFrame
     clusters: pd.DataFrame
-    facts: dict[str, Any] = field(repr=False)
+    run: Mapping[str, Any]
+    examples: Examples | None = None
 
 
 def similar(
@@ -94,8 +107,9 @@ def similar(
         SelectorError: a head does not exist.
         RunError: the tags are of another model.
     """
-    options = options or SimilarOptions()
-    check(options)
+    clock = Clock.start()
+    options, reading = options or SimilarOptions(), reading or RunOptions()
+    _check(options)
     lens = Lens.load(lens) if isinstance(lens, str) else lens
     corpus = text if isinstance(text, Corpus) else read_corpus(text)
     if lens.tokenizer is None:
@@ -103,31 +117,34 @@ def similar(
             "This model came without a tokenizer.", "Give one: headlens.load(model, tokenizer=...)."
         )
     chosen = _chosen(lens, options)
-    tags = read_tags(lens, options.tags)
-    reading = reading or RunOptions()
-    made = _inputs(lens, corpus, reading)
-    stacks = dict.fromkeys(head.stack for head in chosen)
-    compared, found = [], []
-    for stack in stacks:
+    tags = None if options.tags is None else tags_of(lens, Path(options.tags))
+    inputs = _inputs(lens, corpus, reading)
+    stacks = []
+    for stack in dict.fromkeys(head.stack for head in chosen):
         heads = by_head(lens.anatomy.sites, [head for head in chosen if head.stack == stack])
-        compared.append(compare_heads(lens, heads, made.items, options.smoothing, reading))
-        if compared[-1].n_rows == 0:
+        compared = compare_heads(lens, heads, inputs.items, options.smoothing, reading)
+        if compared.n_rows == 0:
             raise CorpusError(
                 f"No token of {corpus.paths[0]} can look at two others.", "Give longer sentences."
             )
-        found.append(cluster(compared[-1].js, options.clusters))
-    return _tables(lens, corpus, made, list(zip(compared, found, strict=True)), tags)
+        stacks.append((compared, cluster(compared.js, options.clusters), layout(compared.js)))
+    several = len(lens.anatomy.stacks) > 1
+    asked = {"text": None if isinstance(text, Corpus) else text, **asdict(options), "reading": reading}
+    facts = {
+        "corpus": corpus_facts(corpus),
+        "inputs": {"sentences": {"read": len(inputs.items), "left_out": dict(inputs.left_out)}},
+        "stacks": {found[0].heads[0].stack: _facts(*found) for found in stacks},
+        "notes": _notes(lens, [compared for compared, _, _ in stacks]),
+    }
+    return Similarity(
+        pd.concat([distance_table(compared) for compared, _, _ in stacks], ignore_index=True),
+        pd.concat([cluster_table(*found, several, tags) for found in stacks], ignore_index=True),
+        record("similar", lens, asked, facts, clock),
+    )
 
 
-def check(options: SimilarOptions) -> None:
-    """Refuse options that cannot be.
-
-    Args:
-        options: to be checked before a model is loaded.
-
-    Raises:
-        InputError: the smoothing is no share, or there would be no cluster.
-    """
+def _check(options: SimilarOptions) -> None:
+    """Refuse options that cannot be, before a model is loaded."""
     if not 0 <= options.smoothing < 1:
         raise InputError(
             f"Expected a smoothing from 0 to below 1, found {options.smoothing:g}.",
@@ -156,32 +173,6 @@ def _chosen(lens: Lens, options: SimilarOptions) -> tuple[Head, ...]:
     return chosen
 
 
-def read_tags(lens: Lens, run: str | Path | None) -> dict[Head, tuple[str, ...]] | None:
-    """Read the tags of a run of classify.
-
-    Args:
-        lens: the model that the run must be about.
-        run: its directory; None for none.
-
-    Returns:
-        The tags of every head, strongest first.
-
-    Raises:
-        RunError: it holds no tags, or those of another model.
-    """
-    from headlens.runs.read import read_marks
-
-    if run is None:
-        return None
-    tags = read_marks([run], lens).tags
-    if tags is None:
-        raise RunError(
-            f"Expected the --out of a headlens classify; {run} has no tags.csv.",
-            f"Type first: headlens classify MODEL --out {shlex.quote(str(run))}",
-        )
-    return {head: tuple(mine) for head, mine in tags.items()}
-
-
 def _inputs(lens: Lens, corpus: Corpus, reading: RunOptions) -> Inputs:
     made = sentence_inputs(corpus, lens.tokenizer, reading.longest(lens, "sentences"))
     if not made.items:
@@ -193,41 +184,30 @@ def _inputs(lens: Lens, corpus: Corpus, reading: RunOptions) -> Inputs:
     return made
 
 
-def _tables(
-    lens: Lens,
-    corpus: Corpus,
-    made: Inputs,
-    found: Sequence[tuple[Compared, Clusters]],
-    tags: dict[Head, tuple[str, ...]] | None,
-) -> Similarity:
-    several = len(lens.anatomy.stacks) > 1
-    distances, clusters, by_stack, notes = [], [], {}, []
-    for compared, grouped in found:
-        places = layout(compared.js)
-        distances.append(distance_table(compared))
-        clusters.append(cluster_table(compared, grouped, places, several, tags))
-        by_stack[compared.heads[0].stack] = {
-            "heads": len(compared.heads),
-            "queries": compared.n_rows,
-            "cka_tokens": compared.n_tokens,
-            "clusters": grouped.count,
-            "silhouette": grouped.silhouette,
-            "plane_correlation": faithfulness(compared.js, places),
-        }
-        if compared.unknown:
-            named = ", ".join(map(str, compared.unknown))
-            notes.append(
-                f"W_O is no plain layer at {named}, so what its heads write is not compared (no CKA)."
-            )
-    if unserved := [stack for stack in lens.anatomy.stacks if stack not in by_stack]:
-        notes.append(f"Not compared: the heads of {' and '.join(unserved)}.")
-    facts = {
-        "corpus": corpus_facts(corpus),
-        "inputs": {"sentences": {"read": len(made.items), "left_out": dict(made.left_out)}},
-        "stacks": by_stack,
-        "notes": notes,
+def _facts(compared: Compared, found: Clusters, places: Array) -> dict[str, Any]:
+    """What `run.json` says of one stack."""
+    return {
+        "heads": len(compared.heads),
+        "queries": compared.n_rows,
+        "cka_tokens": compared.n_tokens,
+        "clusters": found.count,
+        "silhouette": found.silhouette,
+        "plane_correlation": faithfulness(compared.js, places),
     }
-    return Similarity(pd.concat(distances, ignore_index=True), pd.concat(clusters, ignore_index=True), facts)
+
+
+def _notes(lens: Lens, stacks: Sequence[Compared]) -> list[str]:
+    """What was not compared."""
+    notes = [
+        f"W_O is no plain layer at {', '.join(map(str, compared.unknown))}, so what its heads write is not "
+        "compared (no CKA)."
+        for compared in stacks
+        if compared.unknown
+    ]
+    served = [compared.heads[0].stack for compared in stacks]
+    if unserved := [stack for stack in lens.anatomy.stacks if stack not in served]:
+        notes.append(f"Not compared: the heads of {' and '.join(unserved)}.")
+    return notes
 
 
 # ---- Clusters of heads by average linkage, and how many there are
@@ -257,14 +237,7 @@ class Clusters:
 
 
 def tree(distances: Array) -> Array:
-    """Join heads to a tree by average linkage.
-
-    Args:
-        distances: symmetric [head, head], two heads or more.
-
-    Returns:
-        The merges, as `scipy.cluster.hierarchy.linkage` writes them, [head - 1, 4].
-    """
+    """Join two heads or more to a tree by average linkage: merges as scipy's `linkage` writes them."""
     return np.asarray(linkage(squareform(distances, checks=False), "average"), dtype=np.float64)
 
 
@@ -293,9 +266,10 @@ def cluster(distances: Array, count: int | None = None) -> Clusters:
         return _scored(distances, _cut(merges, count))
     tried = [_scored(distances, _cut(merges, k)) for k in range(2, min(CLUSTERS_MOST, n_heads - 1) + 1)]
     best = None
-    for one in tried:
-        if not np.isnan(one.silhouette) and (best is None or one.silhouette > best.silhouette + 1e-12):
-            best = one
+    for clusters in tried:
+        defined = not np.isnan(clusters.silhouette)
+        if defined and (best is None or clusters.silhouette > best.silhouette + 1e-12):
+            best = clusters
     return best or _scored(distances, _cut(merges, n_heads))  # two heads, or all alike: as many as differ
 
 
@@ -386,10 +360,6 @@ def faithfulness(distances: Array, places: Array) -> float:
 # ---- The tables of a comparison of heads
 
 
-DISTANCES = ["stack_a", "layer_a", "head_a", "stack_b", "layer_b", "head_b", "js", "cka"]
-CLUSTERS = ["stack", "layer", "head", "cluster", "x", "y", "nearest", "nearest_js", "tags"]
-
-
 def distance_table(compared: Compared) -> pd.DataFrame:
     """Write a row for every pair of heads, each once, in model order.
 
@@ -458,13 +428,13 @@ def matrix_of(distances: pd.DataFrame, heads: pd.DataFrame, value: str = "js") -
     Returns:
         Symmetric [head, head], 0 on the diagonal.
     """
-    places = {
-        head: i for i, head in enumerate(heads[["stack", "layer", "head"]].itertuples(index=False, name=None))
-    }
+    numbers = {head: n for n, head in enumerate(heads[_HEAD].itertuples(index=False, name=None))}
     matrix = np.zeros((len(heads), len(heads)))
-    sides = [distances[[f"{name}_{side}" for name in ("stack", "layer", "head")]] for side in "ab"]
-    one, other = ([places.get(key, -1) for key in side.itertuples(index=False, name=None)] for side in sides)
-    rows, columns = np.array(one, dtype=int), np.array(other, dtype=int)
+    sides = [distances[[f"{name}_{side}" for name in _HEAD]] for side in "ab"]
+    rows, columns = (
+        np.array([numbers.get(head, -1) for head in side.itertuples(index=False, name=None)], dtype=int)
+        for side in sides
+    )
     mine = (rows >= 0) & (columns >= 0)
     matrix[rows[mine], columns[mine]] = distances[value].to_numpy(float)[mine]
     return matrix + matrix.T
@@ -486,7 +456,7 @@ def names_of(table: pd.DataFrame, several: bool, side: str = "") -> list[str]:
     Returns:
         ``4.11`` or ``encoder.4.11``, one per row.
     """
-    columns = [table[f"{name}{side}"] for name in ("stack", "layer", "head")]
+    columns = [table[f"{name}{side}"] for name in _HEAD]
     return [link_name(Head(str(s), int(x), int(h)), several) for s, x, h in zip(*columns, strict=True)]
 
 
@@ -498,55 +468,44 @@ NAMED = 3  # pairs
 FINDINGS_MOST = 0.8  # of the heads: a cluster that holds more says little
 
 
-def findings(
-    distances: pd.DataFrame,
-    clusters: pd.DataFrame,
-    stacks: Mapping[str, Mapping[str, Any]],
-    link: Callable[[str], str] = str,
-) -> list[Markup]:
+def findings(found: Similarity, link: Callable[[str], str] = str) -> list[Markup]:
     """Say how heads fall into clusters, which look most alike, and which write most alike.
 
     Args:
-        distances: columns as in `headlens.similar.similar.DISTANCES`.
-        clusters: columns as in `headlens.similar.similar.CLUSTERS`.
-        stacks: what `run.json` says of each stack.
+        found: the comparison.
         link: what writes the name of a head.
 
     Returns:
         Sentences, stack by stack.
     """
-    said: list[Markup] = []
-    several = has_several(clusters)
-    for stack in dict.fromkeys(clusters["stack"]):
-        heads = clusters[clusters["stack"] == stack]
-        pairs = distances[distances["stack_a"] == stack]
+    sentences: list[Markup] = []
+    several = has_several(found.clusters)
+    for stack, heads in found.clusters.groupby("stack", sort=False):
         if len(heads) == 1:
-            said.append(Markup("There is one head, and nothing to compare it with."))
+            sentences.append(Markup("There is one head, and nothing to compare it with."))
             continue
-        facts = stacks.get(stack, {})
+        pairs = found.distances[found.distances["stack_a"] == stack]
+        facts = at(found.run, "stacks", default={}).get(stack)
         of = f" of the {stack}" if several else ""
-        said += [
-            _clusters(heads, facts, of),
+        sentences += [
+            _clusters(heads, at(facts, "silhouette", default=np.nan), of),
             *_pairs(pairs, several, link),
             _twins(heads),
             _spread(pairs, facts),
         ]
-    return said
+    return sentences
 
 
-def _clusters(heads: pd.DataFrame, facts: Mapping[str, Any], of: str) -> Markup:
+def _clusters(heads: pd.DataFrame, silhouette: float, of: str) -> Markup:
     sizes = heads["cluster"].value_counts(sort=False).sort_values(ascending=False, kind="stable").tolist()
-    silhouette = facts.get("silhouette")
-    quality = ""
-    if silhouette is not None and not np.isnan(silhouette):
-        quality = f"; mean silhouette {silhouette:.2f} (1: far apart, 0: no clusters to speak of)"
+    quality = f"; mean silhouette {silhouette:.2f} (1: far apart, 0: no clusters to speak of)"
     what = f"{len(sizes)} clusters ({sizes_told(sizes)})" if len(sizes) > 1 else "one cluster"
-    said = Markup("{} heads{} fall into {} by what they look at{}.").format(
-        f"{len(heads):,}", of, what, quality
+    sentence = Markup("{} heads{} fall into {} by what they look at{}.").format(
+        f"{len(heads):,}", of, what, "" if np.isnan(silhouette) else quality
     )
     if 1 < len(sizes) < len(heads) and sizes[0] > FINDINGS_MOST * len(heads):
-        said += Markup(" Nearly all are in one cluster: --clusters K cuts it finer.")
-    return said
+        sentence += Markup(" Nearly all are in one cluster: --clusters K cuts it finer.")
+    return sentence
 
 
 def _pairs(pairs: pd.DataFrame, several: bool, link: Callable[[str], str]) -> list[Markup]:
@@ -580,9 +539,10 @@ def _twins(heads: pd.DataFrame) -> Markup:
     )
 
 
-def _spread(pairs: pd.DataFrame, facts: Mapping[str, Any]) -> Markup:
-    over = f", over {facts['queries']:,} queries" if "queries" in facts else ""
-    tokens = f" CKA rests on {facts['cka_tokens']:,} tokens." if "cka_tokens" in facts else ""
+def _spread(pairs: pd.DataFrame, facts: Any) -> Markup:
+    queries, n_tokens = (at(facts, name, default=0) for name in ("queries", "cka_tokens"))
+    over = f", over {queries:,} queries" if queries else ""
+    tokens = f" CKA rests on {n_tokens:,} tokens." if n_tokens else ""
     return Markup(
         "Half of all pairs are less than {:.3f} nats apart (0: the same; ln 2 = {:.3f}: no common key){}.{}"
     ).format(pairs["js"].median(), LARGEST, over, tokens)

@@ -11,7 +11,7 @@ from scipy.spatial.distance import jensenshannon
 import headlens
 from headlens.errors import InputError, RunError, SelectorError
 from headlens.scoring.passes import RunOptions
-from headlens.similar.similar import CLUSTERS, DISTANCES, SimilarOptions, matrix_of, similar
+from headlens.similarity.similar import CLUSTERS, DISTANCES, SimilarOptions, matrix_of, similar
 from support import families, madeup, planted, toys
 
 WORDS = toys.SOURCE.split()
@@ -56,7 +56,7 @@ def test_planted_twins_and_heads_with_nothing_in_common(planted_text):
     assert clusters[0, 1] == 1
     assert clusters[0, 3] == clusters[1, 5] == 2
     assert found.clusters["nearest"].tolist()[:4] == ["0.2", "0.3", "0.0", "0.4"]
-    assert found.facts["stacks"]["encoder"]["silhouette"] == pytest.approx(11 / 12)  # one stands alone
+    assert found.run["stacks"]["encoder"]["silhouette"] == pytest.approx(11 / 12)  # one stands alone
 
 
 def test_a_model_without_twins(planted_text):
@@ -135,7 +135,7 @@ def test_every_family(name, text):
     assert found.distances["js"].max() > 1e-3
     assert found.distances["cka"].between(0, 1).all()
     notes = ["Not compared: the heads of decoder and cross."] if name in ("t5", "bart", "marian") else []
-    assert found.facts["notes"] == notes
+    assert found.run["notes"] == notes
 
 
 def test_one_head_two_heads_and_equal_heads(text):

@@ -22,7 +22,7 @@ from headlens.model.lens import Lens
 from headlens.model.source import Compact, read_compact
 from headlens.model.trace import N_SOURCE, N_TOKENS, run
 from headlens.model.weights import Layout, layouts
-from headlens.prune.plan import Cut, PruningPlan, State, cut_alike, cut_each, kept_rows, silence, without
+from headlens.pruning.plan import Cut, PruningPlan, State, cut_alike, cut_each, kept_rows, silence, without
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import torch
 import headlens
 from headlens.corpus.batches import make_batches
 from headlens.scoring.passes import RunOptions
-from headlens.similar import measure as cka
-from headlens.similar.measure import Sample, by_head, compare_heads, linear_cka, written
+from headlens.similarity import measure as cka
+from headlens.similarity.measure import Sample, by_head, compare_heads, linear_cka, written
 from support import families, toys
 from support.handmade import item
 
@@ -110,11 +110,11 @@ def test_the_sample_is_evenly_spread_and_small(monkeypatch):
     lens = toys.family("bert")
     heads = by_head(lens.anatomy.sites, lens.anatomy.heads)
     made = items((30, 30, 30))
-    monkeypatch.setattr("headlens.similar.measure.MOST_TOKENS", 9)
+    monkeypatch.setattr("headlens.similarity.measure.MOST_TOKENS", 9)
     sample = Sample(made, heads)
     assert sample.n_tokens == 9
     assert [[p for _, p in sample._wanted[id(one)]] for one in made] == [[5, 15, 25]] * 3
-    monkeypatch.setattr("headlens.similar.measure.BYTES", 4 * 64 * 5)  # 8 heads of width 8
+    monkeypatch.setattr("headlens.similarity.measure.BYTES", 4 * 64 * 5)  # 8 heads of width 8
     assert Sample(made, heads).n_tokens == 5
 
 

@@ -8,8 +8,8 @@ import torch
 from scipy.spatial.distance import jensenshannon
 
 from headlens.model.seam import Block
-from headlens.similar import measure as divergence
-from headlens.similar.measure import Patterns, add_pairs, cells_of, mean_divergence, spans
+from headlens.similarity import measure as divergence
+from headlens.similarity.measure import Patterns, add_pairs, cells_of, mean_divergence, spans
 from support.handmade import item, one_batch, random_pattern, site, visibility
 
 CPU = torch.device("cpu")
@@ -114,7 +114,7 @@ def test_spans_cover_all_queries_and_stay_small(monkeypatch):
     batch = one_batch([words(8), words(4)])
     where = {site(3, True): [0, 1, 2]}
     assert list(spans(batch, where)) == [(0, 10)]
-    monkeypatch.setattr("headlens.similar.measure.KEPT", 8 * 3 * 25)
+    monkeypatch.setattr("headlens.similarity.measure.KEPT", 8 * 3 * 25)
     cut = list(spans(batch, where))
     assert len(cut) > 2
     assert [stop for _, stop in cut[:-1]] == [start for start, _ in cut[1:]]

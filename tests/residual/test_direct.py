@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import headlens
-from headlens.contributions.contributions import contributions
-from headlens.contributions.measure import _confined, slopes_of
-from headlens.contributions.stream import writers_of
 from headlens.model.heads import Head
+from headlens.residual.contributions import contributions
+from headlens.residual.measure import _confined, slopes_of
+from headlens.residual.stream import writers_of
 from support import planted, toys
 from support.families import ALL, build
 from support.held import Held

@@ -10,10 +10,10 @@ import torch
 import transformers
 
 import headlens
-from headlens.contributions.contributions import CONTRIBUTIONS, MEASURES, contributions
-from headlens.contributions.stream import Sums
 from headlens.corpus.batches import read
 from headlens.errors import InputError, ModelError, SelectorError
+from headlens.residual.contributions import CONTRIBUTIONS, MEASURES, contributions
+from headlens.residual.stream import BY_TOKEN, Sums
 from support import toys
 from support.families import ALL, VOCAB, build
 from support.streams import JOINED
@@ -22,6 +22,18 @@ from support.streams import JOINED
 def measured(lens, **options):
     target = toys.TARGET if lens.model.config.is_encoder_decoder else None
     return contributions(lens, toys.SOURCE, target=target, **options)
+
+
+def by_site(lens, made):
+    """The measures by token of every site, [part, token]."""
+    rows = dict(iter(made.per_token.groupby(["stack", "layer"])))
+    return {
+        site: {
+            name: rows[site.stack, site.layer][name].to_numpy().reshape(-1, len(made.tokens[site.stack]))
+            for name in BY_TOKEN
+        }
+        for site in lens.anatomy.sites
+    }
 
 
 def run(lens):
@@ -63,7 +75,7 @@ class TestFamilies:
         lens = toys.family(family)
         made = measured(lens)
         parts, whole = alone(lens)
-        for site, values in made.values.items():
+        for site, values in by_site(lens, made).items():
             written, lengths = parts[site]  # [part, token, width]
             count = len(values["written_norm"])  # with or without bias
             branch = whole[site]
@@ -88,7 +100,7 @@ class TestFamilies:
                 lambda _, taken, __, site=site: joined.update({site: taken[0][0].double()})
             )
         run(lens)
-        for site, values in made.values.items():
+        for site, values in by_site(lens, made).items():
             stream = joined[site]
             share = (parts[site][0] * stream).sum(-1) / stream.square().sum(-1)
             count = len(values["stream_share"])
@@ -114,7 +126,7 @@ class TestFamilies:
         parts, _ = alone(lens)
         seen.clear()
         run(lens)
-        for site, values in made.values.items():
+        for site, values in by_site(lens, made).items():
             taken, put_out = seen["norm", site]
             stream = seen["r", site][0]
             weight = 1 + lens.model.model.layers[site.layer].post_attention_layernorm.weight.double()
@@ -248,7 +260,7 @@ class TestTable:
         made = measured(toys.family("gpt2"))
         long = made.per_token
         assert list(long) == CONTRIBUTIONS
-        n_tokens = len(made.axes["decoder"])
+        n_tokens = len(made.tokens["decoder"])
         assert len(long) == n_tokens * len(made.table)
         assert list(long["token"][:5]) == toys.SOURCE.split()
         means = long.groupby(["layer", "head"], dropna=False)[list(MEASURES)].mean()
@@ -275,7 +287,7 @@ class TestTable:
         assert made.notes == (
             "The encoder's heads write to no stream that the language head reads: their logit is empty.",
         )
-        assert made.position == len(made.axes["cross"]) - 1
+        assert made.position == len(made.tokens["cross"]) - 1
 
     def test_an_ablated_model_is_measured_as_it_is(self):
         lens = toys.family("gpt2")

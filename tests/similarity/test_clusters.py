@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headlens.similar.similar import cluster, faithfulness, layout, leaves
+from headlens.similarity.similar import cluster, faithfulness, layout, leaves
 
 
 def of_points(points):

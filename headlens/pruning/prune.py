@@ -15,7 +15,6 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
-import headlens
 from headlens.errors import InputError, ModelError, RunError
 from headlens.model.anatomy import Anatomy, examine
 from headlens.model.devices import is_spread
@@ -23,8 +22,9 @@ from headlens.model.heads import Head, number_ranges
 from headlens.model.lens import Lens, longest_input
 from headlens.model.load import Source, find
 from headlens.model.trace import run
-from headlens.prune.forms import FORMS, Pruned
-from headlens.prune.plan import check_nothing_is_rounded, stored_dtype
+from headlens.pruning.forms import FORMS, Pruned
+from headlens.pruning.plan import check_nothing_is_rounded, stored_dtype
+from headlens.util import __version__
 from headlens.util.files import HOLDER, LOCK, inner_folder, is_there, load_json, locked, write_text
 
 NOT_KEPT = "Something of the model is not kept by its family's own way of saving it; nothing was written."
@@ -332,7 +332,7 @@ def card(lens: Lens, pruned: Pruned, old: str = "") -> str:
     lines = [
         f"# {name}, without {len(pruned.plan.removed)} of {len(lens.anatomy.heads)} attention heads",
         "",
-        f"Pruned by [headlens](https://pypi.org/project/headlens/) {headlens.__version__} from `{name}`. "
+        f"Pruned by [headlens](https://pypi.org/project/headlens/) {__version__} from `{name}`. "
         f"{HOW[pruned.form]} Its outputs are those of the original with these heads ablated (set to 0 before "
         f"W_O); the largest difference measured was {pruned.difference:.1g}.",
         "",

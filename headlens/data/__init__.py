@@ -1,1 +1,0 @@
-"""What comes with the package: a small English treebank with coreference, and graded sentence pairs."""
