@@ -9,7 +9,7 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 import pytest
 from hypothesis import HealthCheck, settings
 
-# the same examples every time; with HEADLENS_FUZZ=100 others, and a hundred times as many (see `anything`)
+# the same examples every time; with HEADLENS_FUZZ=100 others, and a hundred times as many (see `hostile`)
 settings.register_profile(
     "headlens",
     derandomize="HEADLENS_FUZZ" not in os.environ,

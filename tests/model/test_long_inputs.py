@@ -17,11 +17,26 @@ from headlens.model import attention_call as call
 from headlens.model import seam as memory
 from headlens.scoring.passes import RunOptions
 from support.families import ALL
-from support.largest import Largest
+from torch.utils._python_dispatch import TorchDispatchMode
 from support.toytext import toy_text, toy_tokenizer
 
 TAGS = ["positional", "delimiter", "broad"]
 LIMIT = 4096
+
+
+class Largest(TorchDispatchMode):
+    """A `with` block that notes the largest tensor that anything makes; afterwards `bytes` is the size of the largest storage, `what` the operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes, self.what = 0, ""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().nbytes() > self.bytes:
+                self.bytes, self.what = tensor.untyped_storage().nbytes(), f"{function} {tuple(tensor.shape)}"
+        return made
 
 
 def long_model(family: str) -> transformers.PreTrainedModel:

@@ -16,7 +16,7 @@ from headlens.residual.contributions import CONTRIBUTIONS, MEASURES, contributio
 from headlens.residual.stream import BY_TOKEN, Sums
 from support import toys
 from support.families import ALL, VOCAB, build
-from support.streams import JOINED
+from support.families import JOINED
 
 
 def measured(lens, **options):
