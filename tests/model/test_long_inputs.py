@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import headlens
 from headlens.corpus.read import read_files
@@ -17,7 +18,6 @@ from headlens.model import attention_call as call
 from headlens.model import seam as memory
 from headlens.scoring.passes import RunOptions
 from support.families import ALL
-from torch.utils._python_dispatch import TorchDispatchMode
 from support.toytext import toy_text, toy_tokenizer
 
 TAGS = ["positional", "delimiter", "broad"]
@@ -25,13 +25,13 @@ LIMIT = 4096
 
 
 class Largest(TorchDispatchMode):
-    """A `with` block that notes the largest tensor that anything makes; afterwards `bytes` is the size of the largest storage, `what` the operation."""
+    """A `with` block; afterwards `bytes` is the size of the largest tensor made in it, `what` the operation."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.bytes, self.what = 0, ""
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))
         for tensor in made if isinstance(made, tuple | list) else [made]:
             if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().nbytes() > self.bytes:
