@@ -25,6 +25,14 @@ def pytest_xdist_auto_num_workers(config):
     return 0 if all(Path(argument.partition("::")[0]).is_file() for argument in config.args) else None
 
 
+def pytest_collection_modifyitems(items):
+    """Mark what needs Chromium, and what is slow since it needs a Ray cluster."""
+    for item in items:
+        for fixture, mark in (("chromium", "browser"), ("cluster", "slow")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
+
+
 @pytest.fixture(scope="session")
 def cluster():
     """A Ray cluster for the whole session: engines find it, and their workers find what tests share."""

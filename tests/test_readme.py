@@ -52,6 +52,7 @@ def changed_files_are_measured_anew(lens, folder):
     assert (new.table["baseline"] != old.table["baseline"]).all()
 
 
+@pytest.mark.slow
 def test_a_benchmark_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     colours = ["red", "blue", "grey", "black", "white", "brown"]

@@ -25,7 +25,7 @@ LIMIT = 4096
 
 
 class Largest(TorchDispatchMode):
-    """A `with` block; afterwards `bytes` is the size of the largest tensor made in it, `what` the operation."""
+    """A `with` block; afterwards `bytes` is the size of the largest tensor made in it, `what` made it."""
 
     def __init__(self):
         super().__init__()
@@ -136,6 +136,7 @@ print(most() - before)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the memory of a process")
+@pytest.mark.slow
 def test_a_process_stays_small(tmp_path):
     path = tmp_path / "long.txt"
     path.write_text(toy_text(6144, 0), encoding="utf-8")

@@ -93,6 +93,7 @@ def test_a_head_that_rests_on_empty_values_is_no_delimiter_head():
     assert shares[:, dots].abs().max() < 1e-5
 
 
+@pytest.mark.slow
 def test_the_command(monkeypatch, tmp_path):
     monkeypatch.setattr(ModelOptions, "load", lambda self, model: toys.minilm())
     text = "\n\n".join(" ".join(sentence.forms) for _, sentence in islice(read_corpus(None).sentences, 40))
