@@ -9,7 +9,7 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 import pytest
 from hypothesis import HealthCheck, settings
 
-# the same examples every time; with HEADLENS_FUZZ=100 others, and a hundred times as many (see `anything`)
+# the same examples every time; with HEADLENS_FUZZ=100 others, and a hundred times as many (see `hostile`)
 settings.register_profile(
     "headlens",
     derandomize="HEADLENS_FUZZ" not in os.environ,
@@ -23,6 +23,14 @@ settings.load_profile("headlens")
 def pytest_xdist_auto_num_workers(config):
     """No further processes for files that are named: starting them takes longer than most files do."""
     return 0 if all(Path(argument.partition("::")[0]).is_file() for argument in config.args) else None
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what needs Chromium, and what is slow since it needs a Ray cluster."""
+    for item in items:
+        for fixture, mark in (("chromium", "browser"), ("cluster", "slow")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ def gpu_check(monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_the_small_form(gpu_check, tmp_path):
     out = tmp_path / "gpu.csv"
     done = CliRunner().invoke(gpu_check.main, ["--device", "cpu", "--small", "--out", str(out)])

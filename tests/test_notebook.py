@@ -11,6 +11,7 @@ FOLDER = Path(__file__).parents[1] / "experiments"
 
 @pytest.mark.filterwarnings("default")  # Jupyter's own, about event loops
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_runs_from_top_to_bottom(path, tmp_path):
     real.need_minilm()
     nbclient = pytest.importorskip("nbclient")

@@ -31,6 +31,7 @@ def performance(monkeypatch):
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.slow
 def test_every_part_runs(part, performance, tmp_path):
     assert tuple(performance.PARTS) == PARTS
     rows = performance.PARTS[part](performance.Setting(tmp_path, real.need_minilm(), rounds=1, small=True))

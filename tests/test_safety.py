@@ -176,6 +176,7 @@ def ran(lines, **environment):
     )
 
 
+@pytest.mark.slow
 def test_a_local_model_needs_no_network_and_tells_nobody(model, tmp_path):
     spec, text = write_pairs(tmp_path / "p.tsv", toy_pairs(12)), write_lines(tmp_path / "l.txt")
     lines = [
@@ -192,6 +193,7 @@ def test_a_local_model_needs_no_network_and_tells_nobody(model, tmp_path):
     assert "TELEMETRY True" in done.stdout
 
 
+@pytest.mark.slow
 def test_offline_no_one_is_asked_for_a_hub_model(tmp_path):
     done = ran(
         [["describe", "someone/some-model"], ["view", "some-model", "x", "--out", "x.png"]],

@@ -83,6 +83,7 @@ def files(out):
 
 
 @pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.slow
 def test_killed_runs_go_on(place, start, tmp_path, kind):
     whole, out = tmp_path / "whole", tmp_path / "killed"
     assert start(place, whole, kind)[1] == 0

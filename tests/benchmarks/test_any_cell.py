@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from headlens.benchmarks.files import read_rows, read_table
 from headlens.corpus.corpus import InputFile
 from headlens.util.files import read_csv, write_csv
-from support import anything
+from support import hostile
 
 NAMES = ("text", "label")
 ANY = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), max_size=8)
-CELL = st.one_of(anything.words(), ANY, st.sampled_from(anything.HOSTILE))
+CELL = st.one_of(hostile.words(), ANY, st.sampled_from(hostile.HOSTILE))
 ROWS = st.lists(st.tuples(CELL, CELL), min_size=1, max_size=5)
 SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -28,7 +28,7 @@ def filled(rows):
     return [tuple(cell.strip() for cell in row) for row in rows if any(cell.strip() for cell in row)]
 
 
-@anything.examples(60)
+@hostile.examples(60)
 @given(ROWS)
 @example([("a\r\nb\rc", '"'), ("\ufeff", "\u2028")])
 def test_comma_separated(tmp_path_factory, rows):
@@ -39,7 +39,7 @@ def test_comma_separated(tmp_path_factory, rows):
     assert [row.cells for row in found] == filled([tuple(map(lines, row)) for row in rows])
 
 
-@anything.examples(60)
+@hostile.examples(60)
 @given(ROWS)
 def test_objects(tmp_path_factory, rows):
     path = tmp_path_factory.getbasetemp() / "cells.jsonl"
@@ -50,7 +50,7 @@ def test_objects(tmp_path_factory, rows):
     assert [row.cells for row in read_table(InputFile(path), [NAMES])] == rows
 
 
-@anything.examples(60)
+@hostile.examples(60)
 @given(ROWS)
 def test_tab_separated(tmp_path_factory, rows):
     path = tmp_path_factory.getbasetemp() / "cells.tsv"
@@ -62,7 +62,7 @@ def test_tab_separated(tmp_path_factory, rows):
     assert [row.cells for row in read_rows(InputFile(path), NAMES)] == filled(plain)
 
 
-@anything.examples(60)
+@hostile.examples(60)
 @given(ROWS)
 @example([(";=1+1", "a;-b\n+c"), ("=", "\uff1d1")])
 def test_tables_of_our_own_hold_no_formula_whatever_parts_their_cells(tmp_path_factory, rows):

@@ -12,7 +12,7 @@ from headlens.corpus.corpus import InputFile
 from headlens.errors import InputError
 from headlens.util.files import file_sha256
 from support import notnumbers
-from support.goodfiles import changed_while_read
+from support.inputfiles import changed_while_read
 
 CHOICES = (("text", "label"), ("text_a", "text_b", "label"))
 QUOTING = " Put cells that hold commas or line ends in double quotes, and double the quotes inside."

@@ -177,6 +177,7 @@ def test_the_sample_suits_the_model():
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_smollm2_predicts_a_text(tmp_path):
     lens = toys.smollm2()
     lines = [f"{i} comes after {i - 1}, and the dog chased its tail all day long.\n" for i in range(2, 14)]

@@ -214,6 +214,7 @@ def test_models_without_a_language_head_are_refused(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_smollm2_agrees_with_lm_evaluation_harness(tmp_path):
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance

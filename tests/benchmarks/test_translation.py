@@ -47,6 +47,7 @@ def greedy(lens, text: str, limit: int) -> str:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.slow
 def test_one_beam_is_a_plain_greedy_loop_in_any_batch(tmp_path, family):
     lens, rows = lens_of(family), toy_rows(10)
     spec = write(tmp_path / "t.tsv", rows)

@@ -11,8 +11,8 @@ from transformers.models.llama import modeling_llama
 
 import headlens
 from headlens.checks.inputs import Subject
-from support.checked import failed, ok
 from support.families import build
+from support.findings import failed, ok
 
 
 def scaled(function, by: float):

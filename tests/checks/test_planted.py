@@ -15,8 +15,8 @@ from headlens.checks.check import CHECKS, finding_of
 from headlens.checks.inputs import Subject
 from headlens.model.attention_call import AttentionCall
 from headlens.model.seam import Seam
-from support.checked import failed, found, ok
 from support.families import ALL, build
+from support.findings import failed, found, ok
 
 
 def test_looking_that_changes_the_model(monkeypatch):

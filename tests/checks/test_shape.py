@@ -9,8 +9,8 @@ from transformers import masking_utils
 
 import headlens
 from headlens.checks.check import CHECKS
-from support.checked import failed, ok
 from support.families import ALL, build
+from support.findings import failed, ok
 
 
 def test_missing_weights(tmp_path):

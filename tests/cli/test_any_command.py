@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.cli import LONGEST, main
-from support import anything
+from support import hostile
 from support.families import build
-from support.goodfiles import READERS, TREE
+from support.inputfiles import READERS, TREE
 from support.toytext import toy_tokenizer
 
 CORPUS = ["classify", "{model}", "--corpus", "{corpus}", "--tags"]
@@ -67,7 +67,7 @@ def given_paths(tmp_path_factory):
 
 def refusal(arguments):
     """The one line that a command fails with."""
-    with anything.within(30):
+    with hostile.within(30):
         done = CliRunner().invoke(main, list(map(str, arguments)))
     assert isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 1, done.output
@@ -82,7 +82,7 @@ def refusal(arguments):
 @pytest.mark.parametrize("option", COMMANDS)
 def test_what_is_no_file(given_paths, tmp_path, option):
     typed, name = COMMANDS[option]
-    pipe, *_, device, nothing, _, absent, long = anything.no_files(tmp_path, name or "x")
+    pipe, *_, device, nothing, _, absent, long = hostile.no_files(tmp_path, name or "x")
     binary = tmp_path / f"\x1b[2J\n-{name or 'x'}"
     binary.write_bytes(b"a\0b\n" * 20)
     out = tmp_path / ("x.html" if option == "report" else "out")
@@ -114,7 +114,7 @@ def test_places_that_nothing_can_be_written_to(given_paths, tmp_path, command):
     ending = {"report": ".html", "view": ".csv"}.get(command, "")
     places = [tmp_path / "file" / f"below{ending}", tmp_path / f"{'a' * 260}{ending}"]
     if not ending:
-        pipe, *_, loop, _, _ = anything.no_files(tmp_path, "x")
+        pipe, *_, loop, _, _ = hostile.no_files(tmp_path, "x")
         places += [tmp_path / "file", pipe, loop]
     for place in places:
         done = CliRunner().invoke(main, [*map(str, typed), "--out", str(place)])
@@ -125,11 +125,11 @@ def test_places_that_nothing_can_be_written_to(given_paths, tmp_path, command):
 
 
 TEXTS = st.one_of(
-    anything.words(), st.text(max_size=6), st.sampled_from(["", "\ud800", "\0", "w5 " * 200, "-"])
+    hostile.words(), st.text(max_size=6), st.sampled_from(["", "\ud800", "\0", "w5 " * 200, "-"])
 )
 
 
-@anything.examples(25)
+@hostile.examples(25)
 @given(TEXTS, st.sampled_from([".csv", ".html"]))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_any_text(given_paths, tmp_path_factory, text, ending):

@@ -8,7 +8,7 @@ from headlens.cli import COMMANDS, main
 from headlens.report.tag_figures import changes_figure
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare
-from support import madeup
+from support import scored
 
 FIRST = {("encoder", 0, 0): ["delimiter"], ("encoder", 0, 1): ["syntactic", "delimiter"]}
 SECOND = {("encoder", 0, 1): ["delimiter"], ("encoder", 1, 1): ["delimiter"]}
@@ -21,16 +21,16 @@ def registered(monkeypatch):
 
 @pytest.fixture
 def runs(tmp_path):
-    one, two = madeup.tag_rows(2, 2, tags=FIRST), madeup.tag_rows(2, 2, tags=SECOND)
+    one, two = scored.tag_rows(2, 2, tags=FIRST), scored.tag_rows(2, 2, tags=SECOND)
     return (
-        madeup.write_run(tmp_path / "one", scores(one), one, corpus={"sha256": "a"}),
-        madeup.write_run(tmp_path / "two", scores(two), two, corpus={"sha256": "b"}),
+        scored.write_run(tmp_path / "one", scores(one), one, corpus={"sha256": "a"}),
+        scored.write_run(tmp_path / "two", scores(two), two, corpus={"sha256": "b"}),
     )
 
 
 def scores(heads, tags=("delimiter", "syntactic", "semantic")):
     return pd.concat(
-        [madeup.score_rows(heads, tag, tag, lambda layer, head: (2 * layer + head) / 10) for tag in tags]
+        [scored.score_rows(heads, tag, tag, lambda layer, head: (2 * layer + head) / 10) for tag in tags]
     )
 
 
@@ -90,10 +90,10 @@ def test_a_run_with_itself_writes_nothing_without_out(runs, tmp_path):
 
 def test_long_lists_are_cut_and_tags_of_one_run_are_told(tmp_path):
     heads = {("encoder", layer, head): ["delimiter"] for layer in range(4) for head in range(4)}
-    one, two = madeup.tag_rows(4, 4), madeup.tag_rows(4, 4, tags=heads)
+    one, two = scored.tag_rows(4, 4), scored.tag_rows(4, 4, tags=heads)
     done = run_compare(
-        madeup.write_run(tmp_path / "one", scores(one), one),
-        madeup.write_run(tmp_path / "two", scores(two, ["delimiter"]), two),
+        scored.write_run(tmp_path / "one", scores(one), one),
+        scored.write_run(tmp_path / "two", scores(two, ["delimiter"]), two),
     )
     lines = done.stdout.splitlines()
     assert lines[1:3] == [
@@ -142,9 +142,9 @@ def test_the_figure_shows_what_changed(runs):
 
 
 def test_the_figure_of_runs_that_share_nothing(tmp_path):
-    heads = madeup.tag_rows(1, 2)
+    heads = scored.tag_rows(1, 2)
     runs = [
-        Classification.read(madeup.write_run(tmp_path / tag, scores(heads, [tag]), heads))
+        Classification.read(scored.write_run(tmp_path / tag, scores(heads, [tag]), heads))
         for tag in ("delimiter", "semantic")
     ]
     title, caption = (text.get_text().replace("\n", " ") for text in changes_figure(compare(*runs)).texts[:2])

@@ -127,6 +127,7 @@ def test_help_shows_examples():
     assert 'headlens contributions minilm "The dog chased its tail."' in " ".join(result.output.split())
 
 
+@pytest.mark.slow
 def test_the_capital_of_france():
     """A real model predicts Paris, and the head that looks it up is the one for it."""
     lens = toys.smollm2()

@@ -161,6 +161,7 @@ def test_debug_lets_a_known_error_through_too():
     assert isinstance(result.exception, ModelError)
 
 
+@pytest.mark.slow
 def test_help_needs_no_torch():
     code = (
         "import sys\n"

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from headlens.cli import main
 from headlens.similarity.similar import CLUSTERS, DISTANCES
-from support import madeup, planted, real, runpages, toys
+from support import planted, real, runpages, scored, toys
 
 
 def run(*arguments):
@@ -64,7 +64,7 @@ def test_what_is_said_and_written(model, tmp_path):
 
 def tagged_run(place, tags, model):
     """A run of classify about a model."""
-    run = madeup.write_run(place, madeup.everything(tags), tags)
+    run = scored.write_run(place, scored.everything(tags), tags)
     told = json.loads((run / "run.json").read_text())
     told["model"] |= {"name": str(model), "weights_sha256": {}}
     (run / "run.json").write_text(json.dumps(told))
@@ -72,7 +72,7 @@ def tagged_run(place, tags, model):
 
 
 def test_options_and_tags(model, tmp_path):
-    tags = madeup.tag_rows(2, 6, tags={("encoder", 0, 0): ["broad", "delimiter"]})
+    tags = scored.tag_rows(2, 6, tags={("encoder", 0, 0): ["broad", "delimiter"]})
     tagged = tagged_run(tmp_path / "tags", tags, model)
     out = tmp_path / "out"
     text, second = model / "text.conllu", tmp_path / "second.conllu"
@@ -136,7 +136,7 @@ def test_one_head_alone(model, tmp_path):
 
 
 def test_a_page_of_several_runs(model, tmp_path):
-    tags = madeup.tag_rows(2, 6, tags={("encoder", 0, 0): ["broad", "delimiter"]})
+    tags = scored.tag_rows(2, 6, tags={("encoder", 0, 0): ["broad", "delimiter"]})
     tagged = tagged_run(tmp_path / "tags", tags, model)
     out = tmp_path / "out"
     text = model / "text.conllu"
@@ -148,8 +148,8 @@ def test_a_page_of_several_runs(model, tmp_path):
 
 
 def test_the_directory_of_another_command(model, tmp_path):
-    tags = madeup.tag_rows(2, 6)
-    madeup.write_run(tmp_path / "tags", madeup.everything(tags), tags)
+    tags = scored.tag_rows(2, 6)
+    scored.write_run(tmp_path / "tags", scored.everything(tags), tags)
     done = run(model, "--out", tmp_path / "tags")
     assert done.exit_code == 1
     assert done.stderr == (

@@ -12,13 +12,13 @@ from udapi.block.read.conllu import Conllu
 
 from headlens.corpus.conllu import _find_cycle, read_conllu
 from headlens.corpus.read import read_files
-from support import anything
+from support import hostile
 
 SPACES = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # at which Python's splitlines, and so `conllu`, ends a line
 RAW = {name: lambda cells, column: cells[column] for name in ("xpos", "feats", "deps", "misc")}
 
 
-CELLS = st.lists(anything.words(SPACES).map(lambda text: " ".join(text.split())), min_size=2, max_size=5)
+CELLS = st.lists(hostile.words(SPACES).map(lambda text: " ".join(text.split())), min_size=2, max_size=5)
 
 
 def heads(chance: random.Random, count: int) -> list[int]:
@@ -49,7 +49,7 @@ def trees(draw):
     return TokenList(rows)
 
 
-@anything.examples(60)
+@hostile.examples(60)
 @given(st.lists(trees(), min_size=1, max_size=4))
 def test_what_conllu_writes_is_read(tmp_path_factory, sentences):
     path = tmp_path_factory.getbasetemp() / "trees.conllu"
@@ -97,14 +97,14 @@ def test_broken_trees(tmp_path, found, told):
     path = tmp_path / "x.conllu"
     lines = [f"{n}\tw\tw\tX\t_\t_\t{head}\tdep\t_\t_\n" for n, head in enumerate(found, 1)]
     path.write_text("".join(lines), encoding="utf-8")
-    refusal = anything.result_or_refusal(read_files, path)
+    refusal = hostile.result_or_refusal(read_files, path)
     assert str(refusal).startswith(f"{path}, {told}") if told else refusal.n_words == len(found)
 
 
 def test_long_chains_take_no_time():
     """One look at each word: a look at each pair would take an hour."""
     count = 300_000
-    with anything.within(20):
+    with hostile.within(20):
         assert _find_cycle([*range(1, count), -1]) == _find_cycle([*range(-1, count - 1)]) == []
         assert _find_cycle([*range(1, count), 5]) == list(range(5, count))
 
@@ -128,4 +128,4 @@ WORD = "\nd 0 0 w NN * - - - - * -\n#end document\n"
 def test_long_lines_take_no_time(tmp_path, name, content):
     """Patterns that try each place of a long line from each place before it would take minutes."""
     (tmp_path / name).write_text(content, encoding="utf-8")
-    anything.result_or_refusal(read_files, tmp_path / name)
+    hostile.result_or_refusal(read_files, tmp_path / name)

@@ -41,6 +41,7 @@ def test_wordpiece_japanese_is_what_the_tokenizer_made_of_it():
     assert "##ひ" in tokens
 
 
+@pytest.mark.slow
 def test_byte_level_blanks_breaks_and_tabs():
     tokens = readable(smollm(), "The dog  ran\n\tnaïve café")
     assert tokens == ("The", "dog", "␣", "ran", "⏎", "⇥", "na", "ïve", "café")

@@ -277,6 +277,7 @@ def test_names(tmp_path, monkeypatch):
         assert "Expected a folder or the id of a dataset" in refusal(text)
 
 
+@pytest.mark.slow
 def test_scores_are_the_same_bytes(tmp_path):
     from click.testing import CliRunner
 

@@ -11,15 +11,15 @@ from headlens.corpus import corpus as lines
 from headlens.corpus.corpus import InputFile
 from headlens.corpus.read import read_files
 from headlens.errors import CorpusError, InputError
-from support import anything
-from support.goodfiles import COREFERENCE, TREE, changed_while_read
+from support import hostile
+from support.inputfiles import COREFERENCE, TREE, changed_while_read
 
 PARTS = st.lists(
     st.sampled_from(["a", "\u00e4", " ", "\t", "\r", "\n", "\r\n", "\u2028", "\x85", "\ufeff", "\x0b"])
 )
 
 
-@anything.examples(100)
+@hostile.examples(100)
 @given(PARTS, st.booleans())
 @example(["\ufeff"], True)
 @example(["\r", "\r\n"], False)
@@ -44,7 +44,7 @@ def test_a_line_without_end_is_not_read_for_ever(tmp_path, monkeypatch):
     path = tmp_path / "x.txt"
     with path.open("wb") as file:
         file.truncate(2**40)  # a file with a hole: a terabyte of NUL
-    with anything.within(10), pytest.raises(CorpusError) as refused:
+    with hostile.within(10), pytest.raises(CorpusError) as refused:
         list(InputFile(path, error=CorpusError).lines())
     assert (
         str(refused.value) == f"{path}, line 1: expected text, found a NUL byte. Name a text file in UTF-8."

@@ -16,6 +16,7 @@ from headlens.model.devices import HostTransfer, exact, exactly, input_device, m
 TESTS = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_on_a_device_that_is_not_there(tmp_path):
     pytest.importorskip("accelerate")
     pytest.importorskip("torch.utils.backend_registration")
@@ -23,7 +24,7 @@ def test_on_a_device_that_is_not_there(tmp_path):
         pytest.skip("this PyTorch cannot pretend a device")
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, str(TESTS / "support" / "faraway_checks.py"), str(tmp_path)],
+        [sys.executable, str(TESTS / "support" / "pretend_checks.py"), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,

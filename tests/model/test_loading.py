@@ -21,8 +21,8 @@ from headlens.errors import ModelError
 from headlens.model.lens import longest_input
 from headlens.model.load import find, load_model, model_class, pick_device, read_config, surplus_weights
 from headlens.model.source import Source, load_tokenizer
-from support.checked import failed, ok
 from support.families import build
+from support.findings import failed, ok
 from support.toytext import toy_tokenizer
 
 WHAT_WORKS = (

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import headlens
 from headlens.corpus.read import read_files
@@ -17,11 +18,25 @@ from headlens.model import attention_call as call
 from headlens.model import seam as memory
 from headlens.scoring.passes import RunOptions
 from support.families import ALL
-from support.largest import Largest
 from support.toytext import toy_text, toy_tokenizer
 
 TAGS = ["positional", "delimiter", "broad"]
 LIMIT = 4096
+
+
+class Largest(TorchDispatchMode):
+    """A `with` block; afterwards `bytes` is the size of the largest tensor made in it, `what` made it."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes, self.what = 0, ""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().nbytes() > self.bytes:
+                self.bytes, self.what = tensor.untyped_storage().nbytes(), f"{function} {tuple(tensor.shape)}"
+        return made
 
 
 def long_model(family: str) -> transformers.PreTrainedModel:
@@ -121,6 +136,7 @@ print(most() - before)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the memory of a process")
+@pytest.mark.slow
 def test_a_process_stays_small(tmp_path):
     path = tmp_path / "long.txt"
     path.write_text(toy_text(6144, 0), encoding="utf-8")

@@ -136,6 +136,7 @@ def test_every_layer_of_a_gpt2():
     assert_is_textbook(lens, families.batch(lens.model), 8**-0.5)
 
 
+@pytest.mark.slow
 def test_every_layer_of_smollm2():
     lens = toys.smollm2()
     inputs = dict(lens.tokenizer("The capital of France is Paris, and", return_tensors="pt"))

@@ -68,6 +68,7 @@ def logits(model, inputs):
         return model(**{name: torch.tensor(values) for name, values in inputs.items()}).logits
 
 
+@pytest.mark.slow
 def test_masked_checkpoints_of_every_family_in_a_new_process(tmp_path):
     cases, expected = {}, {}
     for family in families.ALL:
@@ -94,6 +95,7 @@ def in_a_new_process(cases, tmp_path):
     return load_file(files[1])
 
 
+@pytest.mark.slow
 def test_cut_checkpoints_are_smaller_and_load_in_a_new_process(tmp_path):
     cases, expected = {}, {}
     for family in CUT:

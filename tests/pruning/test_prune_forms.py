@@ -221,16 +221,23 @@ class TestFiles:
 
 
 def test_what_was_read_from_a_gguf_is_saved_as_what_it_stands_for(tmp_path):
-    lens = toys.smollm2()
-    found = prune(lens, "0.1,3.*", tmp_path / "a", "masked")
+    pytest.importorskip("gguf")
+    from support.gguf_file import write_llama
+
+    lens = headlens.load(write_llama(tmp_path / "small.gguf"))
+    found = prune(lens, "0.1,1.*", tmp_path / "a", "masked")
     assert found.difference < 1e-4
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     assert "quantization_config" not in config
     assert config["dtype"] == "float32"
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "a").eval()
     ids = lens.tokenizer("The capital of France is", return_tensors="pt").input_ids
-    with torch.no_grad(), lens.ablate("0.1,3.*"):
-        assert (plain(ids).logits - lens.model(ids).logits).abs().max() < 1e-4
+    with torch.no_grad():
+        whole = lens.model(ids).logits
+        with lens.ablate("0.1,1.*"):
+            ablated = lens.model(ids).logits
+        assert (plain(ids).logits - ablated).abs().max() < 1e-4
+    assert (whole - ablated).abs().max() > 0.1
 
 
 class TestRefusals:

@@ -18,7 +18,7 @@ from headlens.runs.read import read_marks
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import compare
 from headlens.util.files import CONTROLS
-from support import alike, anything, finishedruns
+from support import finishedruns, hostile, similarruns
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
 CELLS = (
@@ -75,7 +75,7 @@ def runs(tmp_path_factory):
             folder / "ablate", controls=pd.DataFrame(controls, columns=CONTROLS)
         ),
         "compare": finishedruns.compare_run(folder / "compare"),
-        "similar": alike.similar_run(folder / "similar"),
+        "similar": similarruns.similar_run(folder / "similar"),
     }
     for path in made.values():
         assert report_page([path])
@@ -117,12 +117,12 @@ def changes(draw):
             return changed_json(json.loads(raw), chance).encode("utf-8", "surrogatepass")
         if path.suffix == ".csv" and chance.random() < 0.8:
             return changed_csv(raw.decode(), chance).encode()
-        return draw(anything.damaged(raw))
+        return draw(hostile.damaged(raw))
 
     return chance, change
 
 
-@anything.examples(60)
+@hostile.examples(60)
 @given(changes())
 def test_any_run(runs, tmp_path_factory, drawn):
     chance, change = drawn
@@ -137,7 +137,7 @@ def test_any_run(runs, tmp_path_factory, drawn):
     if kind == "classify":
         calls.append(lambda: compare(Classification.read(path), Classification.read(runs["classify"])))
     for call in calls:
-        found = anything.result_or_refusal(call)
+        found = hostile.result_or_refusal(call)
         assert not isinstance(found, HeadlensError) or isinstance(found, RunError)
 
 
@@ -151,11 +151,11 @@ def test_a_cell_that_is_no_truth_makes_not_all_of_them_true(runs, tmp_path):
 
 @pytest.mark.parametrize("name", ["run.json", "scores.csv", "tags.csv", "figures/tags.svg", "examples.json"])
 def test_what_is_no_file_is_refused_at_once(runs, tmp_path, name):
-    for number, odd in enumerate(anything.no_files(tmp_path, "x")[:7]):
+    for number, odd in enumerate(hostile.no_files(tmp_path, "x")[:7]):
         path = shutil.copytree(runs["classify"], tmp_path / str(number))
         (path / name).unlink(missing_ok=True)
         (path / name).symlink_to(odd)
-        found = anything.result_or_refusal(report_page, [path])
+        found = hostile.result_or_refusal(report_page, [path])
         assert isinstance(found, RunError) or name == "examples.json"
 
 
@@ -174,12 +174,12 @@ def test_any_figure(runs, tmp_path, inside):
     kinds = f'<!DOCTYPE svg [<!ENTITY a SYSTEM "file:///etc/passwd">{laughs}]>'
     drawing = f'{kinds}<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9">{inside}</svg>'
     (path / "figures" / "tags.svg").write_text(drawing)
-    found = anything.result_or_refusal(report_page, [path])
+    found = hostile.result_or_refusal(report_page, [path])
     if not isinstance(found, RunError):
         assert not [word for word in ("root:x", "alert(1)", "evil()", "lollol") if word in found]
 
 
-@anything.examples(60)
+@hostile.examples(60)
 @given(
     st.text(st.sampled_from('a,1"\n.x-'), max_size=60),
     st.sampled_from(["a", "1", "x"]),
@@ -203,7 +203,7 @@ def test_published_figures_of_any_table(tmp_path_factory, text, column, take, wa
     more = {"where": {"a": wanted}} if table == "t.csv" else {}
     more |= {"above": 0.5} if take == "share" else {}
     figure = read_published({**told, **more}, ["r"], "x.toml")
-    found = anything.result_or_refusal(figure.measured, place)
+    found = hostile.result_or_refusal(figure.measured, place)
     assert isinstance(found, float | HeadlensError)
 
 

@@ -8,23 +8,23 @@ from headlens.errors import InputError
 from headlens.report.canvas import save_drawn, style_of
 from headlens.report.score_figures import best_heads
 from headlens.report.tag_figures import best_heads_figure, draw_all, entropy_figure, offset_figure
-from support import madeup
+from support import scored
 from support.pictures import assert_readable, said
 
 
 def test_the_best_head_of_each_relation():
-    heads = madeup.tag_rows(2, 4)
-    best = best_heads(madeup.everything(heads), "syntactic")
+    heads = scored.tag_rows(2, 4)
+    best = best_heads(scored.everything(heads), "syntactic")
     assert best[["row", "direction", "name", "score"]].values.tolist() == [
         ["obj", "dependent \u2192 head", "1.3", pytest.approx(8 / 9)]
     ]  # punct was not tested
-    assert best_heads(madeup.everything(heads), "broad").empty
-    assert best_heads(madeup.everything(heads), "induction").empty
+    assert best_heads(scored.everything(heads), "broad").empty
+    assert best_heads(scored.everything(heads), "induction").empty
 
 
 def test_a_proven_head_goes_before_one_with_a_larger_effect():
-    heads = madeup.tag_rows(1, 2)
-    scores = madeup.score_rows(
+    heads = scored.tag_rows(1, 2)
+    scores = scored.score_rows(
         heads, "syntactic", "csubj:dependent->head", lambda layer, head: 0.9 - head / 10
     )
     scores.loc[0, "tagged"] = False
@@ -32,11 +32,11 @@ def test_a_proven_head_goes_before_one_with_a_larger_effect():
 
 
 def test_best_heads_are_drawn_with_interval_baseline_n_and_name():
-    heads = madeup.tag_rows(2, 4)
+    heads = scored.tag_rows(2, 4)
     scores = pd.concat(
         [
-            madeup.score_rows(heads, "syntactic", "obj:dependent->head", lambda layer, head: head / 4, n=321),
-            madeup.score_rows(heads, "syntactic", "$iob_j:head->dependent", lambda layer, head: 0.3),
+            scored.score_rows(heads, "syntactic", "obj:dependent->head", lambda layer, head: head / 4, n=321),
+            scored.score_rows(heads, "syntactic", "$iob_j:head->dependent", lambda layer, head: 0.3),
         ]
     )
     figure = best_heads_figure(scores, "syntactic", "toy")
@@ -63,9 +63,9 @@ def test_best_heads_are_drawn_with_interval_baseline_n_and_name():
 
 
 def test_best_heads_with_many_relations_and_several_stacks_are_readable():
-    heads = madeup.tag_rows(6, 12, ("encoder", "decoder", "cross"))
+    heads = scored.tag_rows(6, 12, ("encoder", "decoder", "cross"))
     parts = [
-        madeup.score_rows(heads, "syntactic", f"relation{i}:dependent->head", lambda layer, head, i=i: i / 40)
+        scored.score_rows(heads, "syntactic", f"relation{i}:dependent->head", lambda layer, head, i=i: i / 40)
         for i in range(37)
     ]
     figure = best_heads_figure(pd.concat(parts), "syntactic")
@@ -81,21 +81,21 @@ def test_best_heads_with_many_relations_and_several_stacks_are_readable():
     ],
 )
 def test_one_measure_has_a_head(tag, score, finding):
-    scores = madeup.score_rows(madeup.tag_rows(1, 2), tag, "one", lambda layer, head: score)
+    scores = scored.score_rows(scored.tag_rows(1, 2), tag, "one", lambda layer, head: score)
     assert said(best_heads_figure(scores, tag)).startswith(finding)
 
 
 def test_scores_outside_0_to_1_stay_inside_the_picture():
-    heads = madeup.tag_rows(1, 2)
-    scores = madeup.score_rows(heads, "induction", "copying", lambda layer, head: -0.8, baseline=0.0)
+    heads = scored.tag_rows(1, 2)
+    scores = scored.score_rows(heads, "induction", "copying", lambda layer, head: -0.8, baseline=0.0)
     left, right = best_heads_figure(scores, "induction").axes[0].get_xlim()
     assert left < -0.85
     assert right > 1
 
 
-@pytest.mark.parametrize(("layers", "heads"), madeup.SIZES)
+@pytest.mark.parametrize(("layers", "heads"), scored.SIZES)
 def test_attention_by_offset(layers, heads):
-    scores = madeup.everything(madeup.tag_rows(layers, heads))
+    scores = scored.everything(scored.tag_rows(layers, heads))
     figure = offset_figure(scores, "toy")
     assert len(figure.axes) == layers
     axes = figure.axes[-1]
@@ -113,9 +113,9 @@ def test_attention_by_offset(layers, heads):
     assert_readable(figure)
 
 
-@pytest.mark.parametrize(("layers", "heads"), [*madeup.SIZES, (1, 1)])
+@pytest.mark.parametrize(("layers", "heads"), [*scored.SIZES, (1, 1)])
 def test_entropy_by_layer(layers, heads):
-    figure = entropy_figure(madeup.everything(madeup.tag_rows(layers, heads)), "toy")
+    figure = entropy_figure(scored.everything(scored.tag_rows(layers, heads)), "toy")
     (axes,) = figure.axes
     lines = {line.get_label(): line for line in axes.lines}
     assert len(lines["head"].get_xdata()) + len(lines["broad head"].get_xdata()) == layers * heads
@@ -128,7 +128,7 @@ def test_entropy_by_layer(layers, heads):
 
 
 def test_what_was_not_measured_is_not_drawn():
-    scores = madeup.everything(madeup.tag_rows(2, 3))
+    scores = scored.everything(scored.tag_rows(2, 3))
     scores = scores[scores["tag"] == "coreference"]
     with pytest.raises(InputError) as none:
         offset_figure(scores)
@@ -145,8 +145,8 @@ def test_what_was_not_measured_is_not_drawn():
 
 
 def test_all_figures_are_written_with_the_same_bytes_every_time(tmp_path):
-    tags = madeup.mixed(2, 4, ("encoder", "decoder"))
-    scores = madeup.everything(tags)
+    tags = scored.mixed(2, 4, ("encoder", "decoder"))
+    scores = scored.everything(tags)
     before = dict(matplotlib.rcParams)
     paths = save_drawn(draw_all(scores, tags, "folder/toy & <co>"), tmp_path / "one")
     assert [path.relative_to(tmp_path).as_posix() for path in paths] == [
@@ -164,8 +164,8 @@ def test_all_figures_are_written_with_the_same_bytes_every_time(tmp_path):
 
 
 def test_tables_without_offsets_or_entropy_give_fewer_figures(tmp_path):
-    tags = madeup.tag_rows(2, 3)
-    scores = madeup.everything(tags)
+    tags = scored.tag_rows(2, 3)
+    scores = scored.everything(tags)
     some = scores[scores["tag"] == "coreference"]
     names = {path.stem for path in save_drawn(draw_all(some, tags), tmp_path)}
     assert names == {"tags", "best-coreference"}

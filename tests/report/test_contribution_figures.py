@@ -11,7 +11,7 @@ from headlens.report.canvas import figure_bytes
 from headlens.report.contribution_figures import summary
 from headlens.residual.contributions import MEASURES, Contributions, contribution_tables
 from headlens.residual.stream import BY_TOKEN
-from support import madeup, toys
+from support import scored, toys
 from support.pictures import assert_readable, colours, reddish, said
 
 HREF = "{http://www.w3.org/1999/xlink}href"
@@ -49,7 +49,7 @@ def made(layers, heads, n_tokens=6, stacks=("encoder",), bias=True, words="token
 
 @pytest.mark.parametrize(
     ("layers", "heads", "measure"),
-    [*((*size, "branch_share") for size in madeup.SIZES), *((6, 12, measure) for measure in MEASURES)],
+    [*((*size, "branch_share") for size in scored.SIZES), *((6, 12, measure) for measure in MEASURES)],
 )
 def test_maps_are_readable(layers, heads, measure):
     figure = made(layers, heads).heatmap(measure)

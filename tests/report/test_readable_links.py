@@ -16,7 +16,7 @@ from headlens.report.score_figures import best_heads_figure, offset_figure
 from headlens.report.tag_figures import changes_figure, draw_all
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import compare
-from support import madeup
+from support import scored
 from support.pictures import pixels
 from support.sweeps import each, heads_of, only
 
@@ -52,8 +52,8 @@ def ablation():
 
 
 def classify():
-    tags = madeup.mixed(2, 3)
-    return draw_all(madeup.everything(tags), tags, "toy")
+    tags = scored.mixed(2, 3)
+    return draw_all(scored.everything(tags), tags, "toy")
 
 
 def drawn(kind):
@@ -80,24 +80,24 @@ def test_every_row_of_one_head_has_a_link():
 
 
 def test_a_head_that_is_best_twice_has_two_links():
-    heads = madeup.tag_rows(2, 2)
+    heads = scored.tag_rows(2, 2)
     measures = [f"{relation}:dependent->head" for relation in ("obj", "nsubj")]
-    parts = [madeup.score_rows(heads, "syntactic", one, lambda x, h: x / 2 + h / 4) for one in measures]
+    parts = [scored.score_rows(heads, "syntactic", one, lambda x, h: x / 2 + h / 4) for one in measures]
     assert names(best_heads_figure(pd.concat(parts), "syntactic")) == ["1.1", "1.1"]
 
 
 def test_what_changed(tmp_path):
     runs = []
     for most in (2, 3):
-        tags = madeup.mixed(2, 3, ("encoder", "decoder"), most)
-        scores = pd.concat([madeup.score_rows(tags, tag, tag, lambda x, h: 0.5) for tag in madeup.NAMES])
-        runs.append(Classification.read(madeup.write_run(tmp_path / str(most), scores, tags)))
+        tags = scored.mixed(2, 3, ("encoder", "decoder"), most)
+        scores = pd.concat([scored.score_rows(tags, tag, tag, lambda x, h: 0.5) for tag in scored.NAMES])
+        runs.append(Classification.read(scored.write_run(tmp_path / str(most), scores, tags)))
     expected = [f"{stack}.{name}" for stack in ("encoder", "decoder") for name in NAMES]
     assert names(changes_figure(compare(*runs))) == expected
 
 
 def test_the_strongest_head_of_a_panel_of_offsets_lies_above_the_others():
-    scores = madeup.everything(madeup.tag_rows(1, 3))
+    scores = scored.everything(scored.tag_rows(1, 3))
     scores.loc[(scores["measure"] == "mass@-1") & (scores["head"] == 1), "score"] = 0.99
     assert names(offset_figure(scores))[-1] == "0.1"
 

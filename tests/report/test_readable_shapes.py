@@ -17,11 +17,11 @@ from headlens.report.heatmaps import compose, side_within
 from headlens.report.tag_figures import changes_figure, draw_all
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import compare
-from support import madeup, toys
+from support import scored, toys
 from support.pictures import assert_readable
 from support.sweeps import agreeing, cumulative, each, heads_of, only, sweep_of
 
-SHAPES = madeup.SIZES
+SHAPES = scored.SIZES
 METHODS = ("gradient", "taylor", "integrated", "shapley", "gates")
 
 
@@ -37,8 +37,8 @@ def fits_columns(figure):
 
 @pytest.mark.parametrize(("layers", "heads"), SHAPES)
 def test_figures_of_classify(layers, heads):
-    tags = madeup.mixed(layers, heads)
-    drawn = dict(draw_all(madeup.everything(tags), tags, "a-model-of-some-name"))
+    tags = scored.mixed(layers, heads)
+    drawn = dict(draw_all(scored.everything(tags), tags, "a-model-of-some-name"))
     assert set(drawn) == {"tags", "best-syntactic", "best-coreference", "offsets", "entropy"}
     for figure in drawn.values():
         readable(figure)
@@ -47,9 +47,9 @@ def test_figures_of_classify(layers, heads):
 
 @pytest.mark.parametrize(("layers", "heads"), SHAPES)
 def test_what_changed_between_two_runs(layers, heads, tmp_path):
-    tables = madeup.mixed(layers, heads), madeup.mixed(layers, heads, most=3)
+    tables = scored.mixed(layers, heads), scored.mixed(layers, heads, most=3)
     runs = [
-        Classification.read(madeup.write_run(tmp_path / str(n), looked_for(table), table))
+        Classification.read(scored.write_run(tmp_path / str(n), looked_for(table), table))
         for n, table in enumerate(tables)
     ]
     figure = changes_figure(compare(*runs))
@@ -59,7 +59,7 @@ def test_what_changed_between_two_runs(layers, heads, tmp_path):
 
 def looked_for(tags):
     """Scores that look for every tag."""
-    return pd.concat([madeup.score_rows(tags, name, name, lambda layer, head: 0.5) for name in madeup.NAMES])
+    return pd.concat([scored.score_rows(tags, name, name, lambda layer, head: 0.5) for name in scored.NAMES])
 
 
 @pytest.mark.parametrize(("layers", "heads"), SHAPES)
@@ -69,13 +69,15 @@ def test_maps_of_ablation(layers, heads):
     sweep = each(
         np.linspace(-0.123, 0.0234, n - 1), np.linspace(0, 0.1, n - 1), every[:-1], in_question=every
     )
-    tables = [ranked(every, name, np.linspace(-1, 2, n)) for name in METHODS]
+    methods = METHODS if n == 72 else METHODS[2:3]  # their figures differ in a word: the longest tells most
+    tables = [ranked(every, name, np.linspace(-1, 2, n)) for name in methods]
     gates = tables[0].assign(open_closing=0.9, open_opening=1.0, role="facilitating")
     gates.loc[::2, "role"] = "interfering"
     importance = pd.concat(tables, ignore_index=True)
     sweep = replace(sweep, importance=importance, run={**sweep.run, **agreeing(importance)}, gates=gates)
     drawn = dict(figures(sweep))
-    assert set(drawn) == {"heads", "methods", "gates", *(f"importance-{name}" for name in METHODS)}
+    named = {"heads", "gates", *(f"importance-{name}" for name in methods)}
+    assert set(drawn) == named | ({"methods"} if n == 72 else set())
     for figure in drawn.values():
         readable(figure)
         assert fits_columns(figure)
@@ -87,7 +89,7 @@ def test_rows_and_curves_of_ablation(layers, heads):
     alone = [Condition(f"layer {i}", tuple(every[heads * i : heads * (i + 1)])) for i in range(layers)]
     noise = np.tile([-0.01, 0.01], 20)
     kept = {f"{i}.{heads - 1}": 1 + i / 10 + noise for i in range(layers)}
-    sets = [Condition(f"tag {name}", tuple(every[:heads]), tag=name) for name in madeup.NAMES]
+    sets = [Condition(f"tag {name}", tuple(every[:heads]), tag=name) for name in scored.NAMES]
     sets += [Condition(f"control 0 of {one.name}", one.heads, one.name) for one in sets]
     steps = np.linspace(0, 1, 4)
     kinds = [
@@ -106,8 +108,10 @@ def test_grids_of_attention(layers, heads, count):
     readable(toys.random_maps([f"token{i}" for i in range(count)], layers, heads).heatmap())
 
 
-@pytest.mark.parametrize("count", [1, 5, 24, 300])
-@pytest.mark.parametrize(("layers", "heads"), SHAPES)
+@pytest.mark.parametrize(
+    ("layers", "heads", "count"),
+    [(6, 12, 1), (6, 12, 5), (6, 12, 24), (6, 12, 300), (12, 12, 5), (30, 9, 24), (48, 25, 300)],
+)
 def test_grids_of_attention_fit_two_columns(layers, heads, count):
     maps = toys.random_maps([f"token{i}" for i in range(count)], layers, heads)
     figure = maps.heatmap(width=TWO_COLUMNS)

@@ -17,7 +17,7 @@ from headlens.runs.read import TableForm
 from headlens.runs.result import Result
 from headlens.scoring.base import Scorer
 from headlens.scoring.scorers import SCORERS
-from support import finishedruns, madeup
+from support import finishedruns, scored
 from support.runpages import cells, notes, page_of, said
 
 
@@ -122,9 +122,9 @@ def test_a_tag_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.setitem(SCORERS, "last", Own)
     assert tag_definition("last") == "Looks at the last token."
     assert tag_definition("unheard-of") == ""
-    heads = madeup.tag_rows(1, 2, tags={("encoder", 0, 0): ["last"], ("encoder", 0, 1): ["unheard-of"]})
-    rows = [madeup.score_rows(heads, tag, tag, lambda layer, head: 0.9) for tag in ("last", "unheard-of")]
-    page = page_of(madeup.write_run(tmp_path / "own", pd.concat(rows), heads))
+    heads = scored.tag_rows(1, 2, tags={("encoder", 0, 0): ["last"], ("encoder", 0, 1): ["unheard-of"]})
+    rows = [scored.score_rows(heads, tag, tag, lambda layer, head: 0.9) for tag in ("last", "unheard-of")]
+    page = page_of(scored.write_run(tmp_path / "own", pd.concat(rows), heads))
     texts = {dt.text: dt.getnext().text for dt in page.xpath("//dt")}
     assert texts["last"] == "Looks at the last token."
     assert texts["unheard-of"] == "A tag of your own scorer, which says nothing about itself."

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from headlens.report.artist import write_report
-from support import finishedruns
+from support import finishedruns, scored
 from support.browser import open_page
 
 
@@ -94,7 +94,7 @@ def test_infinite_numbers_are_shown_and_sorted_as_such(chromium, tmp_path):
 
 def test_infinite_evidence_sorts_last(chromium, tmp_path):
     run = finishedruns.classify_run(tmp_path)
-    scores = finishedruns.scores(finishedruns.madeup.tag_rows(2, 2, tags=finishedruns.TAGS))
+    scores = finishedruns.scores(scored.tag_rows(2, 2, tags=finishedruns.TAGS))
     mine = scores.index[(scores["layer"] == 0) & (scores["head"] == 0)]
     scores["tagged"] = False
     scores.loc[mine, "q_value"] = [float("inf"), 0.5, float("-inf"), float("nan"), 0.2]

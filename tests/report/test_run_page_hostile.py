@@ -11,7 +11,7 @@ from headlens.report.artist import write_report
 from headlens.report.viewer import save_examples
 from headlens.runs.read import Marks
 from headlens.util.formatting import visible
-from support import finishedruns, madeup, toys
+from support import finishedruns, scored, toys
 from support.browser import open_page
 
 HOSTILE = [
@@ -39,9 +39,9 @@ AS_TAGS = [text for text in IN_TABLES[:12] if ";" not in text]  # which stands b
 def page_file(tmp_path_factory):
     """A run whose every text is hostile."""
     path = tmp_path_factory.mktemp("run") / "run"
-    heads = madeup.tag_rows(1, 4, tags={("encoder", 0, n): AS_TAGS[n::4] for n in range(4)})
+    heads = scored.tag_rows(1, 4, tags={("encoder", 0, n): AS_TAGS[n::4] for n in range(4)})
     heads["evidence"] = [" ".join(IN_TABLES)] * 4
-    rows = [madeup.score_rows(heads, tag, f"measure {tag}", lambda layer, head: 0.9) for tag in AS_TAGS]
+    rows = [scored.score_rows(heads, tag, f"measure {tag}", lambda layer, head: 0.9) for tag in AS_TAGS]
     everything = " ".join(HOSTILE)
     told = {
         "arguments": f"headlens classify '{everything}'",
@@ -50,7 +50,7 @@ def page_file(tmp_path_factory):
         "corpus": {"files": HOSTILE, "sentences": 3, "parser": everything},
         "inputs": {everything: {"left_out": {everything: 3}}},
     }
-    madeup.write_run(path, pd.concat(rows), heads, **told)
+    scored.write_run(path, pd.concat(rows), heads, **told)
     (path / "figures").mkdir()
     drawn = escape("".join(text for text in HOSTILE if text.isprintable()))
     svg = finishedruns.SVG.replace("A text, as text", drawn).replace(

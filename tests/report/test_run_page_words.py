@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.util.files import CONTROLS
-from support import finishedruns, madeup
+from support import finishedruns, scored
 from support.runpages import cells, notes, page_of, said
 
 
@@ -142,12 +142,12 @@ def test_a_largest_loss_that_is_not_significant_is_not_claimed(tmp_path):
 
 def tagged(path, tag, score, baseline=0.0, **ends):
     """A run of four heads of which one carries a tag."""
-    heads = madeup.tag_rows(2, 2, tags={("encoder", 0, 0): [tag]})
-    rows = madeup.score_rows(
+    heads = scored.tag_rows(2, 2, tags={("encoder", 0, 0): [tag]})
+    rows = scored.score_rows(
         heads, tag, "entropy", lambda layer, head: 0.1 if layer or head else score, baseline=baseline
     )
     rows["tagged"] = rows["score"] > 0.5
-    madeup.write_run(path, rows.assign(**ends), heads)
+    scored.write_run(path, rows.assign(**ends), heads)
     return said(page_of(path))[1]
 
 

@@ -7,15 +7,15 @@ import pytest
 
 from headlens.report.canvas import TWO_COLUMNS, figure_bytes, save_drawn
 from headlens.report.similar_figures import draw_all
-from support import madeup
-from support.alike import tables
+from support import scored
 from support.pictures import assert_readable, said
+from support.similarruns import tables
 
 
 @pytest.mark.parametrize("tagged", [False, True])
-@pytest.mark.parametrize(("layers", "heads"), madeup.SIZES)
+@pytest.mark.parametrize(("layers", "heads"), scored.SIZES)
 def test_figures_at_the_shapes_that_models_have(layers, heads, tagged):
-    distances, clusters, _ = tables(layers, heads, madeup.mixed(layers, heads) if tagged else None)
+    distances, clusters, _ = tables(layers, heads, scored.mixed(layers, heads) if tagged else None)
     drawn = dict(draw_all(distances, clusters, "a-model-of-some-name"))
     assert set(drawn) == {"clustermap", "embedding"}
     for figure in drawn.values():
@@ -64,7 +64,7 @@ def test_the_matrix_is_in_the_order_of_the_tree_and_says_what_was_found():
 def test_places_and_tags_in_the_plane():
     broad = [(0, 0), (1, 1)]
     told = {("encoder", *head): ["broad"] for head in broad} | {("encoder", 0, 1): ["delimiter", "broad"]}
-    tags = madeup.tag_rows(2, 2, tags=told)
+    tags = scored.tag_rows(2, 2, tags=told)
     distances, clusters, js = tables(2, 2, tags)
     figure = dict(draw_all(distances, clusters))["embedding"]
     (points,) = [one for axes in figure.axes for one in axes.collections if one.get_label() == "heads"]

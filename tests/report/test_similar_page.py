@@ -5,13 +5,13 @@ from playwright.sync_api import expect
 
 from headlens.errors import RunError
 from headlens.report.artist import report_page, write_report
-from support import alike, finishedruns, madeup
+from support import finishedruns, scored, similarruns
 from support.browser import open_page
 from support.runpages import cells, page_of, said
 
 
 def test_what_the_page_says(tmp_path):
-    run = alike.similar_run(tmp_path / "s")
+    run = similarruns.similar_run(tmp_path / "s")
     page = page_of(run)
     assert page.xpath("//title")[0].text == "Which heads of toy do the same"
     sentences = said(page)
@@ -31,8 +31,8 @@ def test_what_the_page_says(tmp_path):
 
 
 def test_tags_stand_beside_and_runs_join(tmp_path):
-    tags = madeup.tag_rows(2, 3, tags={("encoder", 0, 1): ["syntactic", "broad"]})
-    run = alike.similar_run(tmp_path / "s", tags=tags)
+    tags = scored.tag_rows(2, 3, tags={("encoder", 0, 1): ["syntactic", "broad"]})
+    run = similarruns.similar_run(tmp_path / "s", tags=tags)
     page = page_of(finishedruns.classify_run(tmp_path / "c"), run)
     assert said(page, 1)[0].startswith("6 heads fall into ")
     assert page.xpath('//section[@id="run-1"]//a[@class="tag"]')
@@ -41,7 +41,7 @@ def test_tags_stand_beside_and_runs_join(tmp_path):
 
 @pytest.mark.parametrize("file", ["clusters.csv", "distances.csv"])
 def test_a_run_that_is_not_whole(tmp_path, file):
-    run = alike.similar_run(tmp_path / "s")
+    run = similarruns.similar_run(tmp_path / "s")
     (run / file).write_text("stack\n")
     with pytest.raises(RunError, match=f"{file} has no column"):
         report_page([run])
@@ -51,7 +51,7 @@ def test_a_run_that_is_not_whole(tmp_path, file):
 
 
 def test_a_head_that_is_clicked_in_a_figure_shows_its_cluster(chromium, tmp_path):
-    run = alike.similar_run(tmp_path / "s")
+    run = similarruns.similar_run(tmp_path / "s")
     write_report([run], run / "report.html")
     with open_page(chromium, run / "report.html") as page:
         page.locator('.drawn a[href="#head=1.2"]').first.click()

@@ -12,12 +12,12 @@ from headlens.model.heads import Head
 from headlens.report.canvas import figure_bytes, luminance, style_of
 from headlens.report.tag_figures import HeadMap, Tile, split, tag_map_figure
 from headlens.scoring.scorers import SCORERS
-from support import madeup
+from support import scored
 from support.pictures import assert_readable, said
 
 STYLES = {tag: style_of(tag) for tag in SCORERS}
 
-LOOKED_FOR = pd.DataFrame({"tag": madeup.NAMES})
+LOOKED_FOR = pd.DataFrame({"tag": scored.NAMES})
 
 
 def cells(axes):
@@ -35,9 +35,9 @@ def within(tile, box):
     return box.get_y() - 1e-6 <= tile.get_y() <= box.get_y() + box.get_height()
 
 
-@pytest.mark.parametrize(("layers", "heads"), madeup.SIZES)
+@pytest.mark.parametrize(("layers", "heads"), scored.SIZES)
 def test_the_map_is_readable_at_every_size(layers, heads):
-    figure = tag_map_figure(LOOKED_FOR, madeup.mixed(layers, heads))
+    figure = tag_map_figure(LOOKED_FOR, scored.mixed(layers, heads))
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == [str(i) for i in range(heads)]
     assert [text.get_text() for text in axes.get_yticklabels()] == [str(i) for i in range(layers)]
@@ -51,7 +51,7 @@ def test_the_map_is_readable_at_every_size(layers, heads):
 
 def test_each_cell_shows_its_tags_strongest_first():
     tags = {("encoder", 0, 0): ["syntactic", "delimiter"], ("encoder", 1, 2): ["broad"]}
-    figure = tag_map_figure(LOOKED_FOR, madeup.tag_rows(2, 3, tags=tags), "toy")
+    figure = tag_map_figure(LOOKED_FOR, scored.tag_rows(2, 3, tags=tags), "toy")
     colours = {tag: style.colour.upper() for tag, style in STYLES.items()}
     assert list(cells(figure.axes[0]).values()) == [
         [colours["syntactic"], colours["delimiter"]], [], [], [], [], [colours["broad"]],
@@ -74,7 +74,7 @@ def test_each_cell_shows_its_tags_strongest_first():
 
 def test_the_picture_has_the_colours():
     tags = {("encoder", 0, 1): ["induction"]}
-    figure = tag_map_figure(LOOKED_FOR, madeup.tag_rows(1, 2, tags=tags))
+    figure = tag_map_figure(LOOKED_FOR, scored.tag_rows(1, 2, tags=tags))
     pixels = np.asarray(Image.open(io.BytesIO(figure_bytes(figure, ".png"))).convert("RGB"))
     tile = next(p for p in figure.axes[0].patches if p.get_label() == "induction kept")
     x, y = figure.axes[0].transData.transform((tile.get_x() + 0.02, tile.get_y() + 0.02))
@@ -93,15 +93,15 @@ def test_a_cell_is_split_without_gap_or_overlap(count, width):
 
 
 def test_nine_tags_in_a_narrow_cell_and_tags_unknown():
-    tags = {("encoder", 1, 1): madeup.NAMES, ("encoder", 0, 0): ["novel"]}
-    figure = tag_map_figure(LOOKED_FOR, madeup.tag_rows(2, 25, tags=tags))
+    tags = {("encoder", 1, 1): scored.NAMES, ("encoder", 0, 0): ["novel"]}
+    figure = tag_map_figure(LOOKED_FOR, scored.tag_rows(2, 25, tags=tags))
     assert_readable(figure)
     assert "novel: 1 head" in [text.get_text() for text in figure.axes[1].texts]
     assert style_of("novel").letter == "n"
 
 
 def test_stacks_stand_below_each_other_and_heads_that_are_not_there_are_not_drawn():
-    table = madeup.mixed(6, 8, ("encoder", "decoder", "cross")).drop(index=[0])
+    table = scored.mixed(6, 8, ("encoder", "decoder", "cross")).drop(index=[0])
     figure = tag_map_figure(LOOKED_FOR, table)
     assert [t.get_text() for t in figure.texts if t.get_fontweight() == "bold"] == [
         "encoder",
@@ -114,17 +114,17 @@ def test_stacks_stand_below_each_other_and_heads_that_are_not_there_are_not_draw
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 1), (1, 64), (2, 3)])
 def test_small_and_wide_models(layers, heads):
-    figure = tag_map_figure(LOOKED_FOR, madeup.mixed(layers, heads))
+    figure = tag_map_figure(LOOKED_FOR, scored.mixed(layers, heads))
     assert_readable(figure)
     assert figure.axes[0].get_ylabel() == "layer"
 
 
 def test_titles_of_the_map():
-    nothing = madeup.tag_rows(2, 2)
+    nothing = scored.tag_rows(2, 2)
     nothing["tags"] = np.nan  # as pandas reads empty cells
     assert said(tag_map_figure(LOOKED_FOR, nothing)).startswith("None of 4 heads carries a tag")
-    many = {("encoder", 0, head): madeup.NAMES[: head + 1] for head in range(6)}
-    assert said(tag_map_figure(LOOKED_FOR, madeup.tag_rows(1, 6, tags=many))).startswith(
+    many = {("encoder", 0, head): scored.NAMES[: head + 1] for head in range(6)}
+    assert said(tag_map_figure(LOOKED_FOR, scored.tag_rows(1, 6, tags=many))).startswith(
         "6 of 6 heads are tagged positional, 5 delimiter, 4 syntactic and 3 coreference, 2 more tags on "
         "fewer; 5 carry several tags, none no tag"
     )

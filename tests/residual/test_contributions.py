@@ -15,8 +15,7 @@ from headlens.errors import InputError, ModelError, SelectorError
 from headlens.residual.contributions import CONTRIBUTIONS, MEASURES, contributions
 from headlens.residual.stream import BY_TOKEN, Sums
 from support import toys
-from support.families import ALL, VOCAB, build
-from support.streams import JOINED
+from support.families import ALL, JOINED, VOCAB, build
 
 
 def measured(lens, **options):

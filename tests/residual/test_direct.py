@@ -10,7 +10,7 @@ from headlens.residual.measure import _confined, slopes_of
 from headlens.residual.stream import writers_of
 from support import planted, toys
 from support.families import ALL, build
-from support.held import Held
+from support.replay import Held
 
 POSITION, TOKEN = 3, 7
 SINGLE = {"gpt_oss"}  # its experts do not run in float64

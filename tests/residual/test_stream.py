@@ -17,8 +17,7 @@ from headlens.model.trace import run
 from headlens.model.unembedding import norm_of
 from headlens.residual.stream import StreamPlace, joints_of, noting
 from support import families, toys
-from support.families import ALL, build
-from support.streams import JOINED
+from support.families import ALL, JOINED, build
 
 BESIDE = {"gptj", "gpt_neox", "phi", "falcon"}  # attention and MLP are added together
 BEHIND = {"gemma3": "post_attention_layernorm"}  # a norm stands between W_O and the addition

@@ -10,14 +10,14 @@ from headlens.errors import RunError
 from headlens.model.heads import Head
 from headlens.runs.read import read_marks
 from headlens.util.files import IMPORTANCE, write_csv
-from support import madeup, toys
+from support import scored, toys
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(3)]
 
 
 def tagged(path, layers=2, heads=3):
-    tags = madeup.tag_rows(layers, heads, tags={("encoder", 1, 2): ("syntactic", "broad")})
-    return madeup.write_run(path, madeup.everything(tags), tags)
+    tags = scored.tag_rows(layers, heads, tags={("encoder", 1, 2): ("syntactic", "broad")})
+    return scored.write_run(path, scored.everything(tags), tags)
 
 
 def weighed(path, rows):
@@ -100,9 +100,9 @@ def lens_from(place):
 def of_model(path, lens, **model):
     """A run on the heads of a lens, made with a model of that name, revision and hashes."""
     layers, heads = (1 + max(getattr(one, name) for one in lens.anatomy.heads) for name in ("layer", "head"))
-    tags = madeup.tag_rows(layers, heads)
+    tags = scored.tag_rows(layers, heads)
     told = {"architecture": lens.anatomy.architecture, "weights_sha256": {}, "revision": None, **model}
-    return madeup.write_run(path, madeup.everything(tags), tags, model=told)
+    return scored.write_run(path, scored.everything(tags), tags, model=told)
 
 
 def test_a_run_of_another_model_of_the_same_shape_by_its_weights(tmp_path):

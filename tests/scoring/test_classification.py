@@ -57,6 +57,7 @@ def expected(minilm, sample):
     ],
     ids=["one", "three", "eight", "eight-left", "blocks-of-one", "all-at-once"],
 )
+@pytest.mark.slow
 def test_how_it_is_run_changes_no_score(minilm, sample, expected, reading):
     found = headlens.classify(minilm, sample, reading=reading)
     for column in NUMBERS:
@@ -97,6 +98,7 @@ def test_few_documents_are_resampled_by_sentence(tmp_path):
     assert facts["inputs"]["windows"]["resampled"].endswith("windows")
 
 
+@pytest.mark.slow
 def test_known_tags_of_minilm(minilm):
     found = headlens.classify(minilm)
     tags = {(row.layer, row.head): row.tags.split(";") for row in found.tags.itertuples()}
@@ -119,6 +121,7 @@ def test_too_long_sentences_are_left_out_and_counted(minilm, sample):
     assert 0 < inputs["read"] < total
 
 
+@pytest.mark.slow
 def test_gum_in_one_go(minilm):
     path = real.data("ud_english_gum/en_gum-ud-dev.conllu")
     corpus = small(read_conllu([path]), 12, 8)
@@ -127,6 +130,7 @@ def test_gum_in_one_go(minilm):
     assert found.scores["tagged"].any()
 
 
+@pytest.mark.slow
 def test_a_real_decoder(sample):
     lens = toys.smollm2()
     found = headlens.classify(lens, small(sample, 2), ["positional", "delimiter", "syntactic"])

@@ -7,7 +7,7 @@ import pytest
 from headlens.errors import RunError
 from headlens.scoring.classify import Classification
 from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS, compare, kappa
-from support import madeup
+from support import scored
 
 
 def flags(text):
@@ -46,7 +46,7 @@ def test_kappa_as_scikit_learn():
 def scores(heads, *, shift=0.0, tags=("delimiter", "syntactic")):
     measures = {"delimiter": "special", "syntactic": "obj:dependent->head", "coreference": "antecedent"}
     parts = [
-        madeup.score_rows(
+        scored.score_rows(
             heads, tag, measures[tag], lambda layer, head: (layer + shift * head) / 10 + head / 100
         )
         for tag in tags
@@ -64,11 +64,11 @@ SECOND = {
 
 @pytest.fixture
 def runs(tmp_path):
-    one, two = madeup.tag_rows(2, 2, tags=FIRST), madeup.tag_rows(2, 2, tags=SECOND)
+    one, two = scored.tag_rows(2, 2, tags=FIRST), scored.tag_rows(2, 2, tags=SECOND)
     second = scores(two, shift=1, tags=("delimiter", "syntactic", "coreference"))
     return (
-        Classification.read(madeup.write_run(tmp_path / "one", scores(one), one)),
-        Classification.read(madeup.write_run(tmp_path / "two", second, two)),
+        Classification.read(scored.write_run(tmp_path / "one", scores(one), one)),
+        Classification.read(scored.write_run(tmp_path / "two", second, two)),
     )
 
 
@@ -110,12 +110,12 @@ def test_correlation_by_measure(runs):
 
 
 def test_correlations_of_too_little_are_not_measured(tmp_path):
-    heads = madeup.tag_rows(1, 4)
-    same = madeup.score_rows(heads, "delimiter", "special", lambda layer, head: 0.5)
-    few = madeup.score_rows(
+    heads = scored.tag_rows(1, 4)
+    same = scored.score_rows(heads, "delimiter", "special", lambda layer, head: 0.5)
+    few = scored.score_rows(
         heads, "delimiter", "punctuation", lambda layer, head: head if head < 2 else np.nan
     )
-    run = Classification.read(madeup.write_run(tmp_path, pd.concat([same, few]), heads))
+    run = Classification.read(scored.write_run(tmp_path, pd.concat([same, few]), heads))
     table = compare(run, run).by_measure.set_index("measure")
     assert table["heads"].tolist() == [4, 2]
     assert table[["pearson", "spearman"]].isna().all(axis=None)
@@ -129,7 +129,7 @@ def test_a_run_is_equal_to_itself(runs):
 
 
 def test_the_order_of_the_rows_does_not_matter(runs, tmp_path):
-    shuffled = madeup.write_run(
+    shuffled = scored.write_run(
         tmp_path / "three", runs[1].scores.sample(frac=1, random_state=0), runs[1].tags.iloc[::-1]
     )
     found, again = compare(*runs), compare(runs[0], Classification.read(shuffled))
@@ -138,9 +138,9 @@ def test_the_order_of_the_rows_does_not_matter(runs, tmp_path):
 
 
 def test_different_shapes_are_refused(runs, tmp_path):
-    heads = madeup.tag_rows(3, 2, ("encoder", "cross"))
+    heads = scored.tag_rows(3, 2, ("encoder", "cross"))
     other = Classification.read(
-        madeup.write_run(tmp_path / "other", scores(heads), heads, model={"name": "a/b"})
+        scored.write_run(tmp_path / "other", scores(heads), heads, model={"name": "a/b"})
     )
     with pytest.raises(RunError) as refused:
         compare(runs[0], other)

@@ -1,6 +1,7 @@
 """classify through the norm lens: shares of |A_ij f(x_j)| instead of weights."""
 
 import json
+from itertools import islice
 
 import pandas as pd
 import pytest
@@ -14,7 +15,7 @@ from headlens.cli.options import ModelOptions
 from headlens.errors import InputError
 from headlens.model.lens import takes_positions
 from headlens.model.seam import Block
-from headlens.scoring.classify import RunOptions
+from headlens.scoring.classify import RunOptions, read_corpus
 from headlens.scoring.passes import NormLens
 from support import families, planted, toys
 
@@ -92,12 +93,16 @@ def test_a_head_that_rests_on_empty_values_is_no_delimiter_head():
     assert shares[:, dots].abs().max() < 1e-5
 
 
+@pytest.mark.slow
 def test_the_command(monkeypatch, tmp_path):
     monkeypatch.setattr(ModelOptions, "load", lambda self, model: toys.minilm())
+    text = "\n\n".join(" ".join(sentence.forms) for _, sentence in islice(read_corpus(None).sentences, 40))
+    (tmp_path / "text.txt").write_text(text)
     tables = {}
     for measure in ("weights", "norms"):
         out = tmp_path / measure
         arguments = ["classify", "minilm", "--tags", "delimiter,positional", "--lens", measure, "--quiet"]
+        arguments += ["--corpus", str(tmp_path / "text.txt")]
         result = CliRunner().invoke(main, [*arguments, "--out", str(out)])
         assert result.exit_code == 0, result.output
         assert ("Scores are shares of norms" in result.stdout) == (measure == "norms")

@@ -56,6 +56,7 @@ def tagged(lens, corpus: Corpus, tags: list[str]) -> tuple[float, list[str]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.slow
 def test_bert_at_random(minilm, corpus, seed):
     torch.manual_seed(seed)
     lens = headlens.load(BertModel(minilm.model.config).eval(), minilm.tokenizer)
@@ -81,6 +82,7 @@ def byte_pieces(corpus):
 
 
 @pytest.mark.parametrize("seed", SEEDS[::3])
+@pytest.mark.slow
 def test_gpt2_at_random(byte_pieces, corpus, seed):
     torch.manual_seed(seed)
     config = GPT2Config(
@@ -145,11 +147,13 @@ def with_new_heads(corpus: Corpus, deal: Deal, seed: int) -> Corpus:
 
 
 @pytest.mark.parametrize("deal", [to_any_word, dealt_out])
+@pytest.mark.slow
 def test_arcs_that_are_not_gold(minilm, corpus, deal):
     draws = [tagged(minilm, with_new_heads(corpus, deal, seed), ["syntactic"]) for seed in range(2)]
     assert sum(share for share, _ in draws) / len(draws) <= MOST, draws
 
 
+@pytest.mark.slow
 def test_entities_dealt_out_anew(minilm, corpus):
     """Every document keeps its mentions and the sizes of its entities.
 

@@ -12,7 +12,7 @@ import headlens
 from headlens.errors import InputError, RunError, SelectorError
 from headlens.scoring.passes import RunOptions
 from headlens.similarity.similar import CLUSTERS, DISTANCES, SimilarOptions, matrix_of, similar
-from support import families, madeup, planted, toys
+from support import families, planted, scored, toys
 
 WORDS = toys.SOURCE.split()
 
@@ -154,8 +154,8 @@ def test_one_head_two_heads_and_equal_heads(text):
 
 @pytest.mark.filterwarnings("ignore:.*does not say which model it is about")
 def test_tags_of_a_run_stand_beside(text, tmp_path):
-    tags = madeup.tag_rows(2, 4, tags={("encoder", 1, 2): ("syntactic", "broad")})
-    run = madeup.write_run(tmp_path / "run", madeup.everything(tags), tags)
+    tags = scored.tag_rows(2, 4, tags={("encoder", 1, 2): ("syntactic", "broad")})
+    run = scored.write_run(tmp_path / "run", scored.everything(tags), tags)
     with pytest.warns(UserWarning, match="whether that is the model at hand cannot be told"):
         found = similar(toys.family("bert"), text, options=SimilarOptions(tags=run, heads="1.*"))
     assert found.clusters["tags"].tolist() == ["", "", "syntactic;broad", ""]

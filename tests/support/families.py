@@ -156,6 +156,13 @@ BY_HOOKS: dict[str, tuple[str, str, dict[str, object]]] = {
 }
 ALL = {**BY_INTERFACE, **BY_HOOKS}
 
+# family -> the module whose input is the residual stream with the branch added, by layer
+JOINED = {
+    "bert": "bert.encoder.layer.{}.attention.output.LayerNorm",
+    "gpt2": "transformer.h.{}.ln_2",
+    "llama": "model.layers.{}.post_attention_layernorm",
+}
+
 
 def implementations(family: str) -> list[str]:
     """The attention implementations that the installed `transformers` has for a family."""

@@ -6,7 +6,7 @@ import pandas as pd
 
 from headlens.scoring.compare import BY_MEASURE, BY_TAG, HEADS
 from headlens.util.files import ABLATION, CONTROLS, IMPORTANCE, write_csv, write_text
-from support import madeup
+from support import scored
 
 TAGS = {
     ("encoder", 0, 0): ["positional"],
@@ -34,18 +34,18 @@ def scores(heads):
         return 0.6 + layer / 10 if head else 0.1
 
     parts = [
-        madeup.score_rows(heads, "positional", "argmax@-1", lambda layer, head: 0.95 - layer - head),
-        madeup.score_rows(heads, "delimiter", "special", special),
-        madeup.score_rows(heads, "syntactic", "obj:dependent->head", obj),
-        madeup.score_rows(heads, "syntactic", "nsubj:head->dependent", lambda layer, head: 0.2, q_value=1.0),
-        madeup.score_rows(heads, "broad", "entropy", lambda layer, head: 0.5, baseline=0.0, margin=0.9),
+        scored.score_rows(heads, "positional", "argmax@-1", lambda layer, head: 0.95 - layer - head),
+        scored.score_rows(heads, "delimiter", "special", special),
+        scored.score_rows(heads, "syntactic", "obj:dependent->head", obj),
+        scored.score_rows(heads, "syntactic", "nsubj:head->dependent", lambda layer, head: 0.2, q_value=1.0),
+        scored.score_rows(heads, "broad", "entropy", lambda layer, head: 0.5, baseline=0.0, margin=0.9),
     ]
     return pd.concat(parts, ignore_index=True)
 
 
 def classify_run(path, tags=None, stacks=("encoder",), figure=SVG, **run):
     """A run of classify on a model of two layers of two heads."""
-    heads = madeup.tag_rows(2, 2, stacks, TAGS if tags is None else tags)
+    heads = scored.tag_rows(2, 2, stacks, TAGS if tags is None else tags)
     told = {
         "arguments": "headlens classify toy --out 'my run'",
         "options": {"corpora": []},
@@ -53,7 +53,7 @@ def classify_run(path, tags=None, stacks=("encoder",), figure=SVG, **run):
         "model": {"name": "some/where/toy", "architecture": "ToyModel", "missing_weights": []},
         "evidence": {"min_n": 30},
     }
-    madeup.write_run(path, scores(heads), heads, **{**told, **run})
+    scored.write_run(path, scores(heads), heads, **{**told, **run})
     if figure:
         write_text(figure, path / "figures" / "tags.svg")
     return path

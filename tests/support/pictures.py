@@ -13,7 +13,7 @@ from headlens.report.canvas import drawing, figure_bytes
 def drawn_boxes(figure):
     """Text and place of everything that is written, as rendered."""
     renderer = figure.canvas.get_renderer()
-    figure.draw(renderer)
+    figure.draw_without_rendering()
     texts = [t for t in figure.findobj(matplotlib.text.Text) if t.get_text().strip() and t.get_visible()]
     off = {id(t) for axes in figure.axes if not axes.axison for t in axis_texts(axes)}
     with drawing():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from functools import cache
 
+import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
@@ -66,5 +68,9 @@ def minilm() -> Lens:
 
 @cache
 def smollm2() -> Lens:
-    """Read once: undoing the quantisation takes a quarter of a minute."""
-    return headlens.load(real.smollm2())
+    """Read once, and its file once as well, which transformers reads three times: it takes many seconds."""
+    path = real.smollm2()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GGUFReader", "get_tensor_name_map"):
+            patch.setattr(f"gguf.{name}", cache(getattr(importlib.import_module("gguf"), name)))
+        return headlens.load(path)

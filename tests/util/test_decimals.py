@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.util.formatting import decimal
-from support import anything
+from support import hostile
 
 
-@anything.examples(100)
+@hostile.examples(100)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_come_back(number):
     assert decimal(repr(number)) == number

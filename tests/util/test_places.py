@@ -17,7 +17,7 @@ from headlens.pruning.prune import staged
 from headlens.report.canvas import InchFigure, save_drawn
 from headlens.runs import result as runs
 from headlens.util.files import HOLDER, file_name, inner_folder, write_bytes, write_text
-from support import anything
+from support import hostile
 from support.toytext import store_bert, toy_pairs, write_pairs
 
 
@@ -124,11 +124,9 @@ def test_what_is_not_whole_yet_is_private_and_in_the_same_folder(tmp_path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
 
 
-@anything.examples(100)
+@hostile.examples(100)
 @given(
-    st.lists(
-        st.one_of(anything.words(), st.text(max_size=5), st.text(min_size=90, max_size=300)), unique=True
-    )
+    st.lists(st.one_of(hostile.words(), st.text(max_size=5), st.text(min_size=90, max_size=300)), unique=True)
 )
 def test_any_name_is_a_file_of_its_own(tmp_path_factory, names):
     folder = tmp_path_factory.mktemp("units")

@@ -18,13 +18,13 @@ from headlens.util.files import (
     open_regular,
     parse_json,
 )
-from support import anything
+from support import hostile
 
 
 def test_what_it_is_is_told(tmp_path):
     found = {}
-    for path in anything.no_files(tmp_path, "x"):
-        with anything.within(5), pytest.raises(OSError) as refused:  # noqa: PT011
+    for path in hostile.no_files(tmp_path, "x"):
+        with hostile.within(5), pytest.raises(OSError) as refused:  # noqa: PT011
             open_regular(path)
         found[path.name.removesuffix("-x")] = refused.value
     kinds = {name: error.found for name, error in found.items() if isinstance(error, IrregularFileError)}
@@ -47,7 +47,7 @@ def test_what_it_is_is_told(tmp_path):
 def test_a_pipe_of_a_shell_is_refused_and_its_writer_is_not_waited_for():
     reading, writing = os.pipe()
     try:
-        with anything.within(5), pytest.raises(IrregularFileError):
+        with hostile.within(5), pytest.raises(IrregularFileError):
             open_regular(Path(f"/dev/fd/{reading}"))
     finally:
         os.close(reading)

@@ -15,10 +15,10 @@ from headlens.cli.experiment_file import OWN, TOP, options_of, read_experiment, 
 from headlens.cli.experiment_published import KEYS
 from headlens.cli.experiment_run import cells, steps
 from headlens.errors import InputError
-from support import anything
+from support import hostile
 
 SECTIONS = section_commands(main)
-WORDS = st.one_of(anything.words(), st.sampled_from(["", "minilm", "classify", "a", "a/b", *OWN]))
+WORDS = st.one_of(hostile.words(), st.sampled_from(["", "minilm", "classify", "a", "a/b", *OWN]))
 PLAIN = st.one_of(WORDS, st.booleans(), st.integers(), st.floats(), st.dates())
 VALUES = st.recursive(
     PLAIN,
@@ -61,12 +61,12 @@ MODELS = st.one_of(
 )
 
 
-@anything.examples(150)
+@hostile.examples(150)
 @given(documents())
 def test_any_document(tmp_path_factory, told):
     path = tmp_path_factory.getbasetemp() / "any.toml"
     path.write_bytes(tomli_w.dumps(told).encode())
-    found = anything.result_or_refusal(read_experiment, path, main)
+    found = hostile.result_or_refusal(read_experiment, path, main)
     if isinstance(found, InputError):
         assert "any.toml" in str(found)
         return

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from headlens.corpus.read import read_files
-from support import plantedrun, twins
+from support import plantedrun, standins
 from support.papers import FOLDER, attention, measured_by, without
 
 
@@ -20,10 +20,11 @@ def test_every_experiment_can_be_read(file, tmp_path):
     assert result.stdout.startswith("headlens ")
 
 
+@pytest.mark.slow
 def test_clark2019(tmp_path):
-    twins.bert(tmp_path / "model")
-    twins.treebank(tmp_path / "ptb-stanford-dev.conllu", twins.STANFORD, n_documents=12)
-    twins.conll2012(tmp_path / "conll-2012-dev", n_documents=14)
+    standins.bert(tmp_path / "model")
+    standins.treebank(tmp_path / "ptb-stanford-dev.conllu", standins.STANFORD, n_documents=12)
+    standins.conll2012(tmp_path / "conll-2012-dev", n_documents=14)
     measured = measured_by("clark2019", tmp_path, tmp_path / "model")
     known, weights = AutoTokenizer.from_pretrained(tmp_path / "model"), attention(tmp_path / "model")
 
@@ -67,10 +68,11 @@ def test_clark2019(tmp_path):
     assert measured["antecedents of proper nouns: accuracy of head 4.3"] == pytest.approx(by_kind["proper"])
 
 
+@pytest.mark.slow
 def test_michel2019(tmp_path):
-    rows = twins.entailment(0, 60)
-    twins.tab_separated(tmp_path / "mnli-dev-matched.tsv", [("text_a", "text_b", "label"), *rows])
-    twins.classifier(tmp_path / "model")
+    rows = standins.entailment(0, 60)
+    standins.tab_separated(tmp_path / "mnli-dev-matched.tsv", [("text_a", "text_b", "label"), *rows])
+    standins.classifier(tmp_path / "model")
     measured = measured_by("michel2019", tmp_path, tmp_path / "model")
     known = AutoTokenizer.from_pretrained(tmp_path / "model")
 

@@ -10,13 +10,14 @@ from transformers import AutoTokenizer, MarianMTModel
 
 from headlens.ablation import gates
 from headlens.corpus.read import read_files
-from support import planted, twins
+from support import planted, standins
 from support.papers import attention, measured_by, without
 
 
+@pytest.mark.slow
 def test_vig2019(tmp_path):
-    twins.gpt2(tmp_path / "model", lambda: planted.gpt2({0: planted.previous_token()}), {4: {0: 11}})
-    twins.plain_text(tmp_path / "wikipedia.txt")
+    standins.gpt2(tmp_path / "model", lambda: planted.gpt2({0: planted.previous_token()}), {4: {0: 11}})
+    standins.plain_text(tmp_path / "wikipedia.txt")
     measured = measured_by("vig2019", tmp_path, tmp_path / "model")
     known, weights = AutoTokenizer.from_pretrained(tmp_path / "model"), attention(tmp_path / "model")
     first, n, looks = np.zeros((12, 12)), 0, []
@@ -33,9 +34,10 @@ def test_vig2019(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_induction(tmp_path):
     """Head 5.1 is planted; the others that were reported do nothing in this model."""
-    twins.gpt2(tmp_path / "model", planted.induction_gpt2, {0: {}, 5: {0: 1}})
+    standins.gpt2(tmp_path / "model", planted.induction_gpt2, {0: {}, 5: {0: 1}})
     measured = measured_by("induction", tmp_path, tmp_path / "model")
     assert measured.tolist() == [1, 0, 0, 0, 0]
     assert measured.index[0] == "head 5.1 is an induction head"
@@ -54,18 +56,19 @@ def translations(place, sources, removed=""):
     return known.batch_decode(made, skip_special_tokens=True)
 
 
+@pytest.mark.slow
 def test_voita2019(tmp_path, monkeypatch):
     sacrebleu = pytest.importorskip("sacrebleu")
     few = gates.Fit(steps=8)  # which heads the gates choose is not what is tested here
     monkeypatch.setattr(gates, "Fit", lambda: few)
-    twins.marian(tmp_path / "model")
-    twins.treebank(tmp_path / "newstest-en.conllu", {}, n_documents=10)
+    standins.marian(tmp_path / "model")
+    standins.treebank(tmp_path / "newstest-en.conllu", {}, n_documents=10)
     sentences = [sentence for _, sentence in read_files(tmp_path / "newstest-en.conllu").sentences]
     sources = [" ".join(sentence.forms[:9]) for sentence in sentences[:20]]
     with torch.no_grad():
         references = translations(tmp_path / "model", sources)
     rows = [("source", "reference"), *zip(sources, references, strict=True)]
-    twins.tab_separated(tmp_path / "newstest-en-ru.tsv", rows)
+    standins.tab_separated(tmp_path / "newstest-en-ru.tsv", rows)
     measured = measured_by("voita2019", tmp_path, tmp_path / "model")
 
     table = pd.read_csv(tmp_path / "out" / "pruning" / "ablation.csv")

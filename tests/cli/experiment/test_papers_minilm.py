@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import BertModel
 
-from support import toys, twins
+from support import standins, toys
 from support.papers import measured_by
 
 
@@ -21,8 +21,8 @@ def bert():
 
 
 def texts(n_documents):
-    """The sentences that `twins.treebank` writes, as text: its words with blanks between them."""
-    return [" ".join(s.forms) for document in twins.documents()[:n_documents] for s in document.sentences]
+    """The sentences that `standins.treebank` writes, as text: its words with blanks between them."""
+    return [" ".join(s.forms) for document in standins.documents()[:n_documents] for s in document.sentences]
 
 
 @torch.no_grad()
@@ -38,8 +38,9 @@ def weights_and_norms(model, known, text):
     return weights.numpy(), torch.stack(norms).numpy()
 
 
+@pytest.mark.slow
 def test_kobayashi2020(tmp_path, bert):
-    twins.treebank(tmp_path / "sample.conllu", {}, n_documents=10)
+    standins.treebank(tmp_path / "sample.conllu", {}, n_documents=10)
     measured = measured_by("kobayashi2020", tmp_path, "minilm", "sample.conllu")
     sums, n = np.zeros((2, 6, 12)), 0
     for text in texts(10):
@@ -56,8 +57,9 @@ def test_kobayashi2020(tmp_path, bert):
     assert share < 0.5  # as on all of the sample: 0.27
 
 
+@pytest.mark.slow
 def test_pande2021(tmp_path, bert):
-    twins.treebank(tmp_path / "sample.conllu", {}, n_documents=10)
+    standins.treebank(tmp_path / "sample.conllu", {}, n_documents=10)
     measured = measured_by("pande2021", tmp_path, "minilm", "sample.conllu")
     kept, even = np.zeros((6, 12)), 0.0
     for text in texts(10):

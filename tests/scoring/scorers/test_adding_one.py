@@ -17,7 +17,7 @@ from headlens.report.canvas import style_of
 from headlens.report.tag_figures import draw_all
 from headlens.scoring.base import Counts, Gold, Rule, Scorer, TokenView
 from headlens.scoring.scorers import SCORERS
-from support import madeup, planted
+from support import planted, scored
 from support.pictures import said
 
 
@@ -115,10 +115,10 @@ def test_what_it_says_of_itself_is_on_the_page_in_the_figures_and_in_help(tmp_pa
         anywhere = True
 
     monkeypatch.setitem(SCORERS, "last-token", Told)
-    heads = madeup.tag_rows(1, 2, tags={("encoder", 0, 1): ["last-token"], ("encoder", 0, 0): ["other"]})
-    rows = [madeup.score_rows(heads, tag, tag, lambda layer, head: 0.9) for tag in ("other", "last-token")]
+    heads = scored.tag_rows(1, 2, tags={("encoder", 0, 1): ["last-token"], ("encoder", 0, 0): ["other"]})
+    rows = [scored.score_rows(heads, tag, tag, lambda layer, head: 0.9) for tag in ("other", "last-token")]
     scores = pd.concat(rows)
-    run = madeup.write_run(tmp_path / "run", scores, heads, inputs={"documents": {"read": 3}})
+    run = scored.write_run(tmp_path / "run", scores, heads, inputs={"documents": {"read": 3}})
     page = lxml.html.fromstring(report_page([run]))
     texts = {dt.text: dt.getnext().text for dt in page.xpath("//dt")}
     assert texts["last-token"] == "It looks at the end."

@@ -1,6 +1,6 @@
 """Runs parts of headlens on a device that is not there, and holds the results against the CPU's.
 
-`python faraway_checks.py FOLDER [NAME]` prints one JSON object: by name of a check "ok" or what went wrong.
+`python pretend_checks.py FOLDER [NAME]` prints one JSON object: by name of a check "ok" or what went wrong.
 """
 
 import copy
@@ -25,7 +25,7 @@ from headlens.scoring.classify import Sources, classify
 from headlens.scoring.passes import RunOptions, run_passes
 from headlens.scoring.scorers import SCORERS
 from headlens.similarity.similar import similar
-from support import families, faraway, toytext
+from support import families, pretend, toytext
 
 TAGS = ("NOUN", "VERB", "ADJ")
 
@@ -108,13 +108,13 @@ EVERY = [name for name in vars(Jobs) if not name.startswith("_")]
 SOME = ["patterns", "classify", "ablate", "sweep", "similar", "contributions", "weights"]
 SEQ2SEQ = ["patterns", "classify", "contributions", "view"]
 PLANS = [  # name, family, how it is placed, has the device float64, jobs
-    ("llama", "llama", faraway.placed, True, EVERY),
-    ("bert", "bert", faraway.placed, True, ["classify", "sweep", "contributions"]),
-    ("t5", "t5", faraway.placed, True, SEQ2SEQ),
-    ("deberta", "deberta_v2", faraway.placed, True, ["classify", "ablate", "similar", "contributions"]),
-    ("llama spread", "llama", faraway.spread, True, EVERY),
-    ("deberta spread", "deberta_v2", faraway.spread, True, SOME),
-    ("llama without float64", "llama", faraway.placed, False, [*SOME, "gates"]),
+    ("llama", "llama", pretend.placed, True, EVERY),
+    ("bert", "bert", pretend.placed, True, ["classify", "sweep", "contributions"]),
+    ("t5", "t5", pretend.placed, True, SEQ2SEQ),
+    ("deberta", "deberta_v2", pretend.placed, True, ["classify", "ablate", "similar", "contributions"]),
+    ("llama spread", "llama", pretend.spread, True, EVERY),
+    ("deberta spread", "deberta_v2", pretend.spread, True, SOME),
+    ("llama without float64", "llama", pretend.placed, False, [*SOME, "gates"]),
 ]
 
 
@@ -138,7 +138,7 @@ def same(one, two):
 def mixed():
     """What a real device would refuse is refused."""
     refused = []
-    with faraway.far_rules(float64=False):
+    with pretend.far_rules(float64=False):
         far, near = torch.ones(3, device="far:0"), torch.ones(3)
         for work in (
             lambda: far + near,
@@ -163,8 +163,8 @@ def waits(jobs, n_layers):
     kind = families.ALL["bert"]
     config = {**kind[2], "num_hidden_layers": n_layers}
     families.ALL["deeper"] = (*kind[:2], config)
-    with faraway.far_rules() as rules:
-        lens = headlens.load(faraway.placed(families.build("deeper")), toytext.toy_tokenizer())
+    with pretend.far_rules() as rules:
+        lens = headlens.load(pretend.placed(families.build("deeper")), toytext.toy_tokenizer())
         corpus = headlens.corpus.read.read_corpus(jobs.corpus)
         scorers = [scorer.make(Context(lens, corpus)) for scorer in SCORERS.values()]
         rules.waits.clear()
@@ -193,7 +193,7 @@ def held(jobs, family, place, float64, name):
     model = families.build(family)
     near = getattr(jobs, name)(headlens.load(copy.deepcopy(model), toytext.toy_tokenizer()))
     devices.WITHOUT_FLOAT64 = ("mps",) if float64 else ("mps", "far")
-    with faraway.far_rules(float64):
+    with pretend.far_rules(float64):
         far = headlens.load(place(copy.deepcopy(model)), toytext.toy_tokenizer())
         same(near, getattr(jobs, name)(far))
 
