@@ -77,7 +77,7 @@ def prune(
         ModelError: the family or the form cannot do it.
         RunError: the directory holds something else, or cannot be written.
     """
-    check_form(form)
+    _check_form(form)
     out = Path(out)
     lens = Lens.load(lens) if isinstance(lens, str) else lens
     check_place(out, lens)
@@ -124,15 +124,8 @@ def _on_disk(lens: Lens) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def check_form(form: str) -> None:
-    """Refuse a form that does not exist.
-
-    Args:
-        form: what the user asks for.
-
-    Raises:
-        InputError: it is not in `FORMS`.
-    """
+def _check_form(form: str) -> None:
+    """Refuse a form that does not exist."""
     if form not in FORMS:
         raise InputError(f"There is no form {form!r}.", f"Choose one of: {', '.join(FORMS)}.")
 

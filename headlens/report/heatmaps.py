@@ -55,27 +55,15 @@ def draw(maps: AttentionMaps, title: str | None = None, width: float | None = No
     Raises:
         InputError: the maps do not fit into the width.
     """
-    return draw_grid(maps, title, width) if len(maps.heads) > 1 else draw_head(maps, title, width)
+    return _draw_grid(maps, title, width) if len(maps.heads) > 1 else _draw_head(maps, title, width)
 
 
-def draw_head(maps: AttentionMaps, title: str | None = None, width: float | None = None) -> InchFigure:
-    """Draw the one head that the maps hold: rows are queries, columns are keys.
-
-    Args:
-        maps: maps of one head.
-        title: instead of one that names the model and the head.
-        width: at most so many inches; by default as suits the number of tokens.
-
-    Returns:
-        The figure.
-
-    Raises:
-        InputError: the labels leave no room for the map.
-    """
-    head, scale = maps.heads[0], scale_of(maps)
+def _draw_head(maps: AttentionMaps, title: str | None = None, width: float | None = None) -> InchFigure:
+    """Draw the one head that the maps hold: rows are queries, columns are keys."""
+    head, scale = maps.heads[0], _scale_of(maps)
     labels = [[label(token) for token in axis.tokens] for axis in maps.axes[head.stack]]
     image, factor = pooled(maps.pattern(head).numpy(), MOST_CELLS)
-    title = label(title or f"{maps.model}: {attention(maps)} of head {maps.name(head)}", 90)
+    title = label(title or f"{maps.model}: {_attention(maps)} of head {maps.name(head)}", 90)
     families = families_for([title, *labels[0], *labels[1]])
     most = WIDEST if width is None else _room(width, labels[0], families)
     points, cell, step = _sizes(max(map(len, labels)), most)
@@ -83,16 +71,16 @@ def draw_head(maps: AttentionMaps, title: str | None = None, width: float | None
     left = MARGIN + 0.25 + room[0]
     cell = _widened(cell, len(labels[1]), left + BAR_ROOM + MARGIN, width)
     wide, high = len(labels[1]) * cell, len(labels[0]) * cell
-    caption = "Rows: the query that looks; columns: the key that it looks at. " + about(maps)
-    figure, top = Frame(title, caption + thinned(step, factor), families).figure(
+    caption = "Rows: the query that looks; columns: the key that it looks at. " + _about(maps)
+    figure, top = _Frame(title, caption + _thinned(step, factor), families).figure(
         left - MARGIN + wide + BAR_ROOM, max(high + room[1] + 0.25, 1.5), width
     )
     axes = figure.place(left, top, wide, high)
-    show(axes, image, (0, len(labels[1]), len(labels[0]), 0), scale)
-    name_tokens(figure, axes, labels, step, points)
+    _show(axes, image, (0, len(labels[1]), len(labels[0]), 0), scale)
+    _name_tokens(figure, axes, labels, step, points)
     axes.set_xlabel("key", fontsize=9, **figure.style)
     axes.set_ylabel("query", fontsize=9, **figure.style)
-    colour_bar(figure, (left + wide + 0.2, top, max(1.3, min(high, 3))), scale)
+    _colour_bar(figure, (left + wide + 0.2, top, max(1.3, min(high, 3))), scale)
     return figure
 
 
@@ -128,27 +116,15 @@ NAMED = 4  # heads that the title names
 LISTED = 12  # tokens that are listed in the caption where they are not labelled
 
 
-def draw_grid(maps: AttentionMaps, title: str | None = None, width: float | None = None) -> InchFigure:
-    """Draw all heads that the maps hold.
-
-    Args:
-        maps: the maps.
-        title: instead of one that names the model and counts the heads.
-        width: at most so many inches, without tokens at the panels; by default as wide as they need.
-
-    Returns:
-        The figure.
-
-    Raises:
-        InputError: the heads do not fit into the width.
-    """
-    side, points = panel_side(maps) if width is None else (side_within(maps, width), 0)
+def _draw_grid(maps: AttentionMaps, title: str | None = None, width: float | None = None) -> InchFigure:
+    """Draw all heads that the maps hold."""
+    side, points = _panel_side(maps) if width is None else (side_within(maps, width), 0)
     blocks = [compose(maps, stack, side) for stack in maps.axes]
     labels: dict[str, list[list[str]]] = {
         stack: [[label(token) for token in axis.tokens] if points else [] for axis in pair]
         for stack, pair in maps.axes.items()
     }
-    title = label(title or f"{maps.model}: {attention(maps)} of {_which(maps)}", 90)
+    title = label(title or f"{maps.model}: {_attention(maps)} of {_which(maps)}", 90)
     caption = _caption(maps, points > 0, max(block.factor for block in blocks))
     families = families_for([title, caption, *chain.from_iterable(chain(*labels.values()))])
     rooms = {
@@ -160,9 +136,9 @@ def draw_grid(maps: AttentionMaps, title: str | None = None, width: float | None
     heights = [0.45 + 0.25 * several + block.size[1] + rooms[block.stack][1] for block in blocks]
     right = left + max(block.size[0] for block in blocks)
     area = right - MARGIN + BAR_ROOM, max(sum(heights), 1.9)
-    figure, top = Frame(title, caption, families).figure(*area, width)
-    scale, high = scale_of(maps), max(1.3, min(blocks[0].size[1], 3))
-    colour_bar(figure, (right + 0.2, top + 0.45, high), scale)
+    figure, top = _Frame(title, caption, families).figure(*area, width)
+    scale, high = _scale_of(maps), max(1.3, min(blocks[0].size[1], 3))
+    _colour_bar(figure, (right + 0.2, top + 0.45, high), scale)
     for block, height in zip(blocks, heights, strict=True):
         if several:
             figure.write(MARGIN, top, _heading(maps, block.stack), 9, fontweight="bold")
@@ -176,7 +152,7 @@ def draw_grid(maps: AttentionMaps, title: str | None = None, width: float | None
 
 def _draw_block(figure: InchFigure, axes: Axes, block: PanelBlock, scale: PowerNorm) -> None:
     width, height = block.size
-    show(axes, block.image, (0, width, height, 0), scale)
+    _show(axes, block.image, (0, width, height, 0), scale)
     wide, high = block.panel
     outlines = [Rectangle((left, top), wide, high) for _, _, left, top in block.corners]
     axes.add_collection(
@@ -244,13 +220,13 @@ def _caption(maps: AttentionMaps, labelled: bool, factor: int) -> str:
     unit = "words" if maps.by_words else "tokens"
     text = (
         "Rows of maps: layers, the lowest on top; columns of maps: heads. "
-        "Within a map, rows: the query that looks; columns: the key that it looks at. " + about(maps)
+        "Within a map, rows: the query that looks; columns: the key that it looks at. " + _about(maps)
     )
     if not labelled:
         for axis in {axis.tokens: axis for pair in maps.axes.values() for axis in pair}.values():
             listed = ": " + " ".join(map(label, axis.tokens)) if len(axis) <= LISTED else ""
             text += f" {len(axis)} {unit} from top to bottom and left to right, not labelled{listed}."
-    return text + thinned(1, factor)
+    return text + _thinned(1, factor)
 
 
 # ---- What all heatmaps share: one colour scale, labels, what stands around the maps
@@ -271,7 +247,7 @@ _JOINERS = "\u200c\u200d"
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class _Frame:
     """What surrounds the maps of a figure.
 
     Args:
@@ -315,7 +291,7 @@ def label(text: str, longest: int = LONGEST_LABEL) -> str:
     return text[:end] + "\u2026"
 
 
-def scale_of(maps: AttentionMaps) -> PowerNorm:
+def _scale_of(maps: AttentionMaps) -> PowerNorm:
     """Choose the colour scale: for weights that of all figures, for norms one up to the largest."""
     if maps.measure == "weights":
         return SCALE
@@ -323,12 +299,12 @@ def scale_of(maps: AttentionMaps) -> PowerNorm:
     return PowerNorm(0.5, vmin=0, vmax=peak or 1)
 
 
-def attention(maps: AttentionMaps) -> str:
+def _attention(maps: AttentionMaps) -> str:
     """Name what is drawn, for titles."""
     return "attention" if maps.measure == "weights" else "norms"
 
 
-def about(maps: AttentionMaps) -> str:
+def _about(maps: AttentionMaps) -> str:
     """Say how to read the colours, and what was done to the weights."""
     parts = ["Colours run from 0 to 1 by the square root of the weight."]
     if maps.measure == "norms":
@@ -340,7 +316,7 @@ def about(maps: AttentionMaps) -> str:
     return " ".join(parts)
 
 
-def thinned(step: int, factor: int) -> str:
+def _thinned(step: int, factor: int) -> str:
     """Say which labels and cells were left out to keep the figure readable."""
     text = f" Every {ordinal(step)} token is labelled." if step > 1 else ""
     return text + (f" Each cell is the largest of {factor} x {factor} weights." if factor > 1 else "")
@@ -372,13 +348,13 @@ def pooled(pattern: Array, most: int) -> tuple[Array, int]:
     return squares.reshape(rows, factor, columns, factor).max(axis=(1, 3)), factor
 
 
-def show(axes: Axes, image: Array, extent: tuple[float, float, float, float], scale: PowerNorm) -> None:
+def _show(axes: Axes, image: Array, extent: tuple[float, float, float, float], scale: PowerNorm) -> None:
     """Draw weights on a colour scale; extent is (left, right, bottom, top)."""
     axes.imshow(image, cmap=COLOURS, norm=scale, extent=extent, aspect="auto", interpolation="nearest")
     axes.grid(visible=False)
 
 
-def name_tokens(
+def _name_tokens(
     figure: InchFigure, axes: Axes, labels: Sequence[Sequence[str]], step: int, points: float
 ) -> None:
     """Write every step-th token along both sides of one map whose cells are 1 wide."""
@@ -390,7 +366,7 @@ def name_tokens(
     axes.tick_params(length=2, pad=2)
 
 
-def colour_bar(figure: InchFigure, place: tuple[float, float, float], scale: PowerNorm) -> None:
+def _colour_bar(figure: InchFigure, place: tuple[float, float, float], scale: PowerNorm) -> None:
     """Draw a colour scale with what its colours stand for; place is left, top and height in inches."""
     left, top, height = place
     axes = figure.place(left, top, 0.13, height)
@@ -529,15 +505,8 @@ def _across(maps: AttentionMaps, side: float) -> float:
     return max(widths)
 
 
-def panel_side(maps: AttentionMaps) -> tuple[float, float]:
-    """Choose the size of panels.
-
-    Args:
-        maps: the maps.
-
-    Returns:
-        Their side in inches, and the size of token labels in points: 0 where there is no room for them.
-    """
+def _panel_side(maps: AttentionMaps) -> tuple[float, float]:
+    """The side of panels in inches, and of token labels in points: 0 where there is no room for them."""
     stacks = [[head for head in maps.heads if head.stack == stack] for stack in maps.axes]
     n_columns = max(len({head.head for head in heads}) for heads in stacks)
     n_rows = sum(len({head.layer for head in heads}) for heads in stacks)

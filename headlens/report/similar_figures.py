@@ -68,8 +68,8 @@ def draw_all(
             matrix = matrix_of(distances, heads)
             ending = f"-{stack}" if len(stacks) > 1 else ""
             said = f"{model}, {stack}".lstrip(", ") if several else model
-            yield f"clustermap{ending}", clustermap_figure(matrix, heads, said, several)
-            yield f"embedding{ending}", embedding_figure(matrix, heads, said, several)
+            yield f"clustermap{ending}", _clustermap_figure(matrix, heads, said, several)
+            yield f"embedding{ending}", _embedding_figure(matrix, heads, said, several)
 
 
 # ---- How heads look in the figures of ``headlens similar``: by their strongest tag, else by their cluster
@@ -83,7 +83,7 @@ NAMED = 4  # clusters whose sizes are named
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class _Looks:
     """The look of every head, and the key.
 
     Args:
@@ -97,7 +97,7 @@ class Looks:
     key: Sequence[tuple[TagStyle, str]]
 
     @classmethod
-    def make(cls, heads: pd.DataFrame) -> Looks:
+    def make(cls, heads: pd.DataFrame) -> _Looks:
         """Choose the looks.
 
         Args:
@@ -146,17 +146,8 @@ class Looks:
         return max(1, min(len(self.key), int((width - 2 * MARGIN) / needed))), needed
 
 
-def finding(matrix: NDArray[np.float64], heads: pd.DataFrame, names: Sequence[str]) -> str:
-    """Say how many clusters there are, how large, and which heads are closest.
-
-    Args:
-        matrix: divergences [head, head].
-        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
-        names: of the heads.
-
-    Returns:
-        A title.
-    """
+def _finding(matrix: NDArray[np.float64], heads: pd.DataFrame, names: Sequence[str]) -> str:
+    """Say how many clusters there are, how large, and which heads are closest."""
     sizes = sorted(heads["cluster"].value_counts().tolist(), reverse=True)
     into = f"{len(sizes)} clusters ({sizes_told(sizes)})" if len(sizes) > 1 else "one cluster"
     first, second = np.triu_indices(len(matrix), 1)
@@ -184,28 +175,18 @@ SPARSE = 5  # where fewer than every 5th head could be named none is
 GREYS = ("0.92", "0.75")
 
 
-def clustermap_figure(
+def _clustermap_figure(
     matrix: Array, heads: pd.DataFrame, model: str = "", several: bool = False
 ) -> InchFigure:
-    """Draw how far apart all pairs of heads are, ordered and joined by average linkage.
-
-    Args:
-        matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
-        model: its name, for the title.
-        several: whether names of heads need their stack.
-
-    Returns:
-        The figure.
-    """
-    names, looks = names_of(heads, several), Looks.make(heads)
+    """How far apart heads are, [head, head] in nats, two or more, ordered and joined by average linkage."""
+    names, looks = names_of(heads, several), _Looks.make(heads)
     order = leaves(matrix)
     wide, high = text_size(names, SMALL, ["DejaVu Sans"])
     before, after = TREE + STRIP * (1 + looks.by_tag), wide + 0.12 + BAR
     side = min(max(LARGE * len(heads), LEAST), INSIDE - before - after)
     step = math.ceil(1.05 * high * len(heads) / side)
     width = column(2 * MARGIN + before + side + after)
-    title = f"{model}: " * bool(model) + finding(matrix, heads, names)
+    title = f"{model}: " * bool(model) + _finding(matrix, heads, names)
     area = side + 0.1 + looks.key_height(width)
     figure, top = page(title, _caption(matrix, looks, step), (width, area), [*names, *_texts(looks)])
     left = MARGIN + before
@@ -275,7 +256,7 @@ def _draw_clusters(figure: InchFigure, axes: Axes, heads: pd.DataFrame, order: S
             )  # fmt: skip
 
 
-def _draw_tags(figure: InchFigure, axes: Axes, looks: Looks, order: Sequence[int]) -> None:
+def _draw_tags(figure: InchFigure, axes: Axes, looks: _Looks, order: Sequence[int]) -> None:
     """A strip of the heads' strongest tags, with their letters where they have room."""
     colours = np.array([[to_rgb(looks.of_heads[head].colour)] for head in order])  # [head, 1, colour]
     axes.imshow(colours, aspect="auto", interpolation="nearest", extent=(0, 0.95, len(order) - 0.5, -0.5))
@@ -301,11 +282,11 @@ def _draw_bar(figure: InchFigure, place: tuple[float, float, float]) -> None:
     axes.set_yticks(ticks, ["0", "0.2", "0.4", "ln 2"], fontsize=6.5, **figure.style)
 
 
-def _texts(looks: Looks) -> list[str]:
+def _texts(looks: _Looks) -> list[str]:
     return [text for _, text in looks.key]
 
 
-def _caption(matrix: Array, looks: Looks, step: int) -> str:
+def _caption(matrix: Array, looks: _Looks, step: int) -> str:
     parts = [
         "Rows and columns: heads, in the same order. Colour: the Jensen-Shannon divergence of what two heads "
         "look at, from 0 (the same) to ln 2 (no key in common). The tree at the left joins heads by average "
@@ -331,24 +312,14 @@ MANY = 300  # heads
 EDGE = 0.06  # of the plane, free around the heads
 
 
-def embedding_figure(
+def _embedding_figure(
     matrix: Array, heads: pd.DataFrame, model: str = "", several: bool = False
 ) -> InchFigure:
-    """Draw heads as points, coloured by their strongest tag, or by their cluster where none has a tag.
-
-    Args:
-        matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
-        model: its name, for the title.
-        several: whether names of heads need their stack.
-
-    Returns:
-        The figure.
-    """
+    """Heads as points, coloured by their strongest tag, or by their cluster where none has a tag."""
     places = heads[["x", "y"]].to_numpy(float)
     names, short = names_of(heads, several), names_of(heads, False)
-    looks = Looks.make(heads)
-    found = _same_tag(matrix, heads) if looks.by_tag else finding(matrix, heads, names)
+    looks = _Looks.make(heads)
+    found = _same_tag(matrix, heads) if looks.by_tag else _finding(matrix, heads, names)
     wide = INSIDE - LEFT
     (left, right), (bottom, upper) = _limits(places, wide)
     unit = (right - left) / wide  # nats to an inch
@@ -416,7 +387,7 @@ class _Text:
 
 
 def _plane_texts(
-    inches: Array, looks: Looks, names: Sequence[str], mark: float, size: tuple[float, float]
+    inches: Array, looks: _Looks, names: Sequence[str], mark: float, size: tuple[float, float]
 ) -> list[_Text]:
     """Letters on the points, and names beside them, where they cover no text and no other point."""
     digit = 1.02 * text_size(["0"], SMALL, ["DejaVu Sans"])[0]
@@ -472,7 +443,7 @@ def _same_tag(matrix: Array, heads: pd.DataFrame) -> str:
     )
 
 
-def _plane_caption(faithful: float, looks: Looks, named: int, heads: pd.DataFrame) -> str:
+def _plane_caption(faithful: float, looks: _Looks, named: int, heads: pd.DataFrame) -> str:
     n_heads, n_clusters = len(heads), heads["cluster"].nunique()
     parts = [
         "Each point is a head; near each other are heads that look at the same. Metric multidimensional "

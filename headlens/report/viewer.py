@@ -30,8 +30,9 @@ from headlens.model.lens import Lens
 from headlens.report.canvas import figure_bytes, in_order, style_of
 from headlens.report.heatmaps import COLOURS
 from headlens.runs.read import Marks
+from headlens.runs.result import EXAMPLES
 from headlens.util import __version__
-from headlens.util.files import remove, write_bytes, write_csv, write_text
+from headlens.util.files import write_bytes, write_csv, write_text
 from headlens.util.formatting import visible
 from headlens.view.maps import AttentionMaps, maps_of
 
@@ -161,7 +162,7 @@ def viewer_data(
         "tags": {tag: _style(tag) for tag in in_order(carried)},
         "importance": marks.method if marks.importance is not None else "",
         "palette": _coded_palette(),
-        "start": checked_start(start or {}, sites),
+        "start": _checked_start(start or {}, sites),
         "notes": [],
         "texts": [_text(title, maps, most_bytes // len(texts)) for title, maps in texts],
     }
@@ -203,7 +204,7 @@ def _text(title: str, maps: AttentionMaps, most_bytes: int) -> dict[str, Any]:
             continue
         pattern = maps.pattern(head).numpy()
         weights = pattern[:MOST_TOKENS, :MOST_TOKENS]
-        text = _base64(coded(weights, steps))
+        text = _base64(_coded(weights, steps))
         if room.take(head, text):
             kept[maps.name(head)] = text
             if (mean := _entropy(pattern)) is not None:
@@ -307,21 +308,8 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
 """What each setting takes; beside them ``heads``, ``pin`` and ``text``."""
 
 
-def checked_start(start: Mapping[str, Any], sites: Sequence[Site]) -> dict[str, Any]:
-    """Check what a page shall show first.
-
-    Args:
-        start: settings by name: those of `SETTINGS`, ``heads`` as a selector or a list of selectors, ``pin``
-            such as ``q3`` (a query) or ``k3`` (a key), ``text`` as a number from 0.
-        sites: of the model.
-
-    Returns:
-        The settings as the page reads them, heads by name.
-
-    Raises:
-        InputError: there is no such setting, or it does not take that value.
-        SelectorError: a head is not in the model.
-    """
+def _checked_start(start: Mapping[str, Any], sites: Sequence[Site]) -> dict[str, Any]:
+    """The settings that a page shows first, checked: `SETTINGS`, ``heads``, ``pin`` (q3 or k3), ``text``."""
     return {name: _checked(name, value, sites) for name, value in start.items()}
 
 
@@ -379,20 +367,10 @@ def levels(n_tokens: int) -> NDArray[np.float64]:
     return np.concatenate([found[:-1], np.linspace(found[-1], 1, count + 1)])
 
 
-def coded(weights: NDArray[np.float32], steps: NDArray[np.float64]) -> bytes:
-    """Write a pattern as the browser reads it.
-
-    Key by key, since what successive queries give to one key is more alike than what one query gives to
-    successive keys; and with runs alone, which is a hundred times faster here than a search for any repeats,
-    and no larger.
-
-    Args:
-        weights: [query, key], 0..1.
-        steps: from `levels`.
-
-    Returns:
-        A zlib stream of one byte for each weight.
-    """
+def _coded(weights: NDArray[np.float32], steps: NDArray[np.float64]) -> bytes:
+    """A pattern [query, key] as the browser reads it: a zlib stream of one byte for each weight."""
+    # key by key: what successive queries give to one key is more alike than what one query gives to keys in
+    # turn; and with runs alone, a hundred times faster here than a search for any repeats, and no larger
     made = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, 9, zlib.Z_RLE)
     return made.compress(quantise(weights.T, steps).tobytes()) + made.flush()
 
@@ -525,7 +503,6 @@ def _ending(path: str | Path, known: Sequence[str], works: str) -> str:
 # ---- Example inputs of a run: what its heads look at, kept beside the numbers so that a report can show it
 
 
-FILE = "examples.json"
 COUNT = 4
 CHOSEN_FROM = 1000  # sentences
 LONGEST = 40  # tokens: longer inputs are no examples
@@ -606,19 +583,7 @@ def save_examples(out: Path, examples: Sequence[Example], marks: Marks) -> None:
         RunError: the file cannot be written.
     """
     if examples:
-        write_text(as_json(viewer_data(examples, marks, most_bytes=MOST_EXAMPLE_BYTES)), out / FILE)
-
-
-def forget(out: Path) -> None:
-    """Remove what an earlier run in a directory showed: a report of the new one must not show it.
-
-    Args:
-        out: the directory.
-
-    Raises:
-        RunError: it cannot be removed.
-    """
-    remove([out / FILE])
+        write_text(as_json(viewer_data(examples, marks, most_bytes=MOST_EXAMPLE_BYTES)), out / EXAMPLES)
 
 
 def attempt(make: Any, *arguments: Any) -> list[Example]:

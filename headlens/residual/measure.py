@@ -117,7 +117,7 @@ class _Pass:
         self.parts[site] = Parts(sums.arrays(), has_bias, sums.at_position())
 
     def _writer(self, site: Site, heads: Tensor) -> tuple[Tensor, Tensor | None]:
-        module = self.lens.model.get_submodule(path_of(self.lens, site))
+        module = self.lens.model.get_submodule(_path_of(self.lens, site))
         return matrix_and_bias(module, site.n_heads * site.head_width, heads)
 
     def _stream(self, site: Site) -> Tensor | None:
@@ -146,7 +146,7 @@ class _Pass:
             worst = float((error / sums.lengths).max())
             raise ModelError(
                 f"What the heads of {self.lens.anatomy.architecture} write does not add up to what "
-                f"{path_of(self.lens, site)} puts out (they differ by {worst:.2g} of their lengths): "
+                f"{_path_of(self.lens, site)} puts out (they differ by {worst:.2g} of their lengths): "
                 "something stands between the heads and W_O, such as a norm (BitNet) or a gate (Qwen3-Next).",
                 "headlens view and headlens ablate work without it.",
             )
@@ -182,7 +182,7 @@ def measure_writing(
     return work.parts, answer
 
 
-def path_of(lens: Lens, site: Site) -> str:
+def _path_of(lens: Lens, site: Site) -> str:
     """The path of a site's W_O."""
     return lens.anatomy.parts[site.index].projections.output
 

@@ -145,20 +145,20 @@ def _joint(model: PreTrainedModel, log: _Log, number: int, eps: float) -> Joint 
     known, sums = _stack(log, before), _stack(log, later)
     try:
         for norm, marks in (("", branch.marks), *_behind_norms(model, log, mine, later)):
-            found = best_fit(sums, sums - marks, known, eps)
+            found = _best_fit(sums, sums - marks, known, eps)
             if found is not None:
-                if best_fit(sums, sums - marks - known[found], known, eps) is not None:
+                if _best_fit(sums, sums - marks - known[found], known, eps) is not None:
                     return None  # it is itself a branch, which is added to a stream along with this one
                 return Joint(log.seen[before[found]].place, norm)
             for other in (*later, *before):  # one more branch is added as well
                 beside = log.seen[other].marks
-                found = best_fit(sums, sums - marks - beside, known, eps)
+                found = _best_fit(sums, sums - marks - beside, known, eps)
                 # of a stream and a branch that is made of it the stream is there first
                 if found is not None and _first(known, known[found]) < _first(_stack(log, alike), beside):
                     return Joint(log.seen[before[found]].place, norm, parallel=True)
-    except UnclearError:
+    except _UnclearError:
         return None
-    scaled = scaled_fit(sums, known, branch.marks, eps)
+    scaled = _scaled_fit(sums, known, branch.marks, eps)
     return None if scaled is None else Joint(log.seen[before[scaled[0]]].place, factor=scaled[1])
 
 
@@ -355,25 +355,12 @@ EXPLAINED = 0.1  # of the size of a stream: what a sum without its branch may di
 DISTINCT = 3.0  # how many times worse another stream must fit than the one that is taken
 
 
-class UnclearError(Exception):
+class _UnclearError(Exception):
     """Several streams fit as well, and they are not the same."""
 
 
-def best_fit(sums: Tensor, wanted: Tensor, known: Tensor, eps: float) -> int | None:
-    """Find the stream that a sum without its branch is.
-
-    Args:
-        sums: later tensors, [sum, token, projection].
-        wanted: they without the branch, of the same shape.
-        known: earlier tensors, [stream, token, projection].
-        eps: of the model's numbers.
-
-    Returns:
-        Which of the known; None where none fits to rounding.
-
-    Raises:
-        UnclearError: another one that is not the same fits nearly as well.
-    """
+def _best_fit(sums: Tensor, wanted: Tensor, known: Tensor, eps: float) -> int | None:
+    """Which earlier tensor [stream, token, projection] a sum without its branch is; None where none fits."""
     near = max(NEAR, 4 * eps)
     errors = (wanted[:, None] - known[None]).abs().amax(-1)  # [sum, stream, token]
     explained = (errors / _size(known) <= EXPLAINED).all(-1)  # nothing is no stream
@@ -387,10 +374,10 @@ def best_fit(sums: Tensor, wanted: Tensor, known: Tensor, eps: float) -> int | N
 
 
 def _check_same(streams: Tensor, one: Tensor, eps: float) -> None:
-    """Raise `UnclearError` where streams [stream, token, projection] are not the one [token, projection]."""
+    """Raise `_UnclearError` where streams [stream, token, projection] are not the one [token, projection]."""
     apart = (streams - one).abs().amax(-1) / _size(one)  # [stream, token]
     if bool((apart > max(NEAR / 10, 2 * eps)).any()):
-        raise UnclearError
+        raise _UnclearError
 
 
 def _size(marks: Tensor) -> Tensor:
@@ -398,20 +385,9 @@ def _size(marks: Tensor) -> Tensor:
     return marks.square().mean(-1).sqrt()
 
 
-def scaled_fit(later: Tensor, before: Tensor, branch: Tensor, eps: float) -> tuple[int, float] | None:
-    """Find the stream that a sum is but for a multiple of its branch.
-
-    Args:
-        later: tensors that may be the sum, [sum, token, projection].
-        before: tensors that may be the stream, [stream, token, projection].
-        branch: the branch, [token, projection].
-        eps: of the model's numbers.
-
-    Returns:
-        Which of the streams, and the multiple. None where there is none, and in half precision, which does
-        not tell a multiple from a scale of each direction that is nearly one.
-    """
-    if 4 * eps > NEAR:
+def _scaled_fit(later: Tensor, before: Tensor, branch: Tensor, eps: float) -> tuple[int, float] | None:
+    """Which stream a sum [sum, token, projection] is but for a multiple of its branch, and the multiple."""
+    if 4 * eps > NEAR:  # half precision: no multiple is told from a scale of each direction that is nearly 1
         return None
     change = later[:, None] - before[None]  # [later, before, token, projection]
     factors = (change * branch).sum((2, 3)) / branch.square().sum()
