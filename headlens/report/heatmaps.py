@@ -42,7 +42,19 @@ MOST_CELLS = 1840  # along one side of it: one pixel each
 
 
 def draw(maps: AttentionMaps, title: str | None = None, width: float | None = None) -> InchFigure:
-    """Draw one head with its tokens, or all heads that the maps hold as a grid."""
+    """Draw one head with its tokens, or all heads that the maps hold as a grid.
+
+    Args:
+        maps: the maps.
+        title: instead of one that names the model and the heads.
+        width: at most so many inches; by default as wide as the labels need.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InputError: the maps do not fit into the width.
+    """
     return _draw_grid(maps, title, width) if len(maps.heads) > 1 else _draw_head(maps, title, width)
 
 
@@ -465,7 +477,7 @@ def _across(maps: AttentionMaps, side: float) -> float:
 
 
 def _panel_side(maps: AttentionMaps) -> tuple[float, float]:
-    """Choose the size of panels."""
+    """The side of panels in inches, and of token labels in points: 0 where there is no room for them."""
     stacks = [[head for head in maps.heads if head.stack == stack] for stack in maps.axes]
     n_columns = max(len({head.head for head in heads}) for heads in stacks)
     n_rows = sum(len({head.layer for head in heads}) for heads in stacks)

@@ -88,7 +88,14 @@ class _Looks:
 
     @classmethod
     def make(cls, heads: pd.DataFrame) -> _Looks:
-        """Choose the looks."""
+        """Choose the looks.
+
+        Args:
+            heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
+
+        Returns:
+            Tags where there are any, and only those in the key.
+        """
         if not heads["tags"].any():
             clusters = heads["cluster"].astype(int)
             numbers = [TagStyle(CLUSTERS[n % len(CLUSTERS)], str(n)) for n in clusters]
@@ -130,16 +137,7 @@ class _Looks:
 
 
 def _finding(matrix: NDArray[np.float64], heads: pd.DataFrame, names: Sequence[str]) -> str:
-    """Say how many clusters there are, how large, and which heads are closest.
-
-    Args:
-        matrix: divergences [head, head].
-        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
-        names: of the heads.
-
-    Returns:
-        A title.
-    """
+    """Say how many clusters there are, how large, and which heads are closest."""
     sizes = sorted(heads["cluster"].value_counts().tolist(), reverse=True)
     into = f"{len(sizes)} clusters ({sizes_told(sizes)})" if len(sizes) > 1 else "one cluster"
     first, second = np.triu_indices(len(matrix), 1)
@@ -170,17 +168,7 @@ GREYS = ("0.92", "0.75")
 def _clustermap_figure(
     matrix: Array, heads: pd.DataFrame, model: str = "", several: bool = False
 ) -> InchFigure:
-    """Draw how far apart all pairs of heads are, ordered and joined by average linkage.
-
-    Args:
-        matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
-        model: its name, for the title.
-        several: whether names of heads need their stack.
-
-    Returns:
-        The figure.
-    """
+    """How far apart heads are, [head, head] in nats, two or more, ordered and joined by average linkage."""
     names, looks = names_of(heads, several), _Looks.make(heads)
     order = leaves(matrix)
     wide, high = text_size(names, SMALL, ["DejaVu Sans"])
@@ -317,17 +305,7 @@ EDGE = 0.06  # of the plane, free around the heads
 def _embedding_figure(
     matrix: Array, heads: pd.DataFrame, model: str = "", several: bool = False
 ) -> InchFigure:
-    """Draw heads as points, coloured by their strongest tag, or by their cluster where none has a tag.
-
-    Args:
-        matrix: divergences in nats, [head, head], two heads or more.
-        heads: rows of `headlens.similarity.similar.CLUSTERS` of one stack, in model order.
-        model: its name, for the title.
-        several: whether names of heads need their stack.
-
-    Returns:
-        The figure.
-    """
+    """Heads as points, coloured by their strongest tag, or by their cluster where none has a tag."""
     places = heads[["x", "y"]].to_numpy(float)
     names, short = names_of(heads, several), names_of(heads, False)
     looks = _Looks.make(heads)

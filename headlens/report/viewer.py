@@ -30,8 +30,9 @@ from headlens.model.lens import Lens
 from headlens.report.canvas import figure_bytes, in_order, style_of
 from headlens.report.heatmaps import COLOURS
 from headlens.runs.read import Marks
+from headlens.runs.result import EXAMPLES
 from headlens.util import __version__
-from headlens.util.files import remove, write_bytes, write_csv, write_text
+from headlens.util.files import write_bytes, write_csv, write_text
 from headlens.util.formatting import visible
 from headlens.view.maps import AttentionMaps, maps_of
 
@@ -288,7 +289,7 @@ SETTINGS: Mapping[str, tuple[Any, ...]] = {
 
 
 def _checked_start(start: Mapping[str, Any], sites: Sequence[Site]) -> dict[str, Any]:
-    """Check what a page shall show first."""
+    """The settings that a page shows first, checked: `SETTINGS`, ``heads``, ``pin`` (q3 or k3), ``text``."""
     return {name: _checked(name, value, sites) for name, value in start.items()}
 
 
@@ -340,19 +341,9 @@ def levels(n_tokens: int) -> NDArray[np.float64]:
 
 
 def _coded(weights: NDArray[np.float32], steps: NDArray[np.float64]) -> bytes:
-    """Write a pattern as the browser reads it.
-
-    Key by key, since what successive queries give to one key is more alike than what one query gives to
-    successive keys; and with runs alone, which is a hundred times faster here than a search for any repeats,
-    and no larger.
-
-    Args:
-        weights: [query, key], 0..1.
-        steps: from `levels`.
-
-    Returns:
-        A zlib stream of one byte for each weight.
-    """
+    """A pattern [query, key] as the browser reads it: a zlib stream of one byte for each weight."""
+    # key by key: what successive queries give to one key is more alike than what one query gives to keys in
+    # turn; and with runs alone, a hundred times faster here than a search for any repeats, and no larger
     made = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, 9, zlib.Z_RLE)
     return made.compress(quantise(weights.T, steps).tobytes()) + made.flush()
 
@@ -464,7 +455,6 @@ def _ending(path: str | Path, known: Sequence[str], works: str) -> str:
 # ---- Example inputs of a run: what its heads look at, kept beside the numbers so that a report can show it
 
 
-FILE = "examples.json"
 COUNT = 4
 CHOSEN_FROM = 1000  # sentences
 LONGEST = 40  # tokens: longer inputs are no examples
@@ -520,12 +510,7 @@ def of_benchmark(lens: Lens, benchmark: Benchmark) -> list[Example]:
 def save_examples(out: Path, examples: Sequence[Example], marks: Marks) -> None:
     """Write what a report shows of single inputs into a run directory."""
     if examples:
-        write_text(as_json(viewer_data(examples, marks, most_bytes=MOST_EXAMPLE_BYTES)), out / FILE)
-
-
-def forget(out: Path) -> None:
-    """Remove what an earlier run in a directory showed: a report of the new one must not show it."""
-    remove([out / FILE])
+        write_text(as_json(viewer_data(examples, marks, most_bytes=MOST_EXAMPLE_BYTES)), out / EXAMPLES)
 
 
 def attempt(make: Any, *arguments: Any) -> list[Example]:

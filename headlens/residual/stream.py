@@ -312,20 +312,7 @@ class _UnclearError(Exception):
 
 
 def _best_fit(sums: Tensor, wanted: Tensor, known: Tensor, eps: float) -> int | None:
-    """Find the stream that a sum without its branch is.
-
-    Args:
-        sums: later tensors, [sum, token, projection].
-        wanted: they without the branch, of the same shape.
-        known: earlier tensors, [stream, token, projection].
-        eps: of the model's numbers.
-
-    Returns:
-        Which of the known; None where none fits to rounding.
-
-    Raises:
-        UnclearError: another one that is not the same fits nearly as well.
-    """
+    """Which earlier tensor [stream, token, projection] a sum without its branch is; None where none fits."""
     near = max(NEAR, 4 * eps)
     errors = (wanted[:, None] - known[None]).abs().amax(-1)  # [sum, stream, token]
     explained = (errors / _size(known) <= EXPLAINED).all(-1)  # nothing is no stream
@@ -351,19 +338,8 @@ def _size(marks: Tensor) -> Tensor:
 
 
 def _scaled_fit(later: Tensor, before: Tensor, branch: Tensor, eps: float) -> tuple[int, float] | None:
-    """Find the stream that a sum is but for a multiple of its branch.
-
-    Args:
-        later: tensors that may be the sum, [sum, token, projection].
-        before: tensors that may be the stream, [stream, token, projection].
-        branch: the branch, [token, projection].
-        eps: of the model's numbers.
-
-    Returns:
-        Which of the streams, and the multiple. None where there is none, and in half precision, which does
-        not tell a multiple from a scale of each direction that is nearly one.
-    """
-    if 4 * eps > NEAR:
+    """Which stream a sum [sum, token, projection] is but for a multiple of its branch, and the multiple."""
+    if 4 * eps > NEAR:  # half precision: no multiple is told from a scale of each direction that is nearly 1
         return None
     change = later[:, None] - before[None]  # [later, before, token, projection]
     factors = (change * branch).sum((2, 3)) / branch.square().sum()

@@ -14,6 +14,7 @@ from headlens.errors import InputError
 from headlens.model.heads import Head
 from headlens.report import viewer as examples
 from headlens.runs.read import Marks
+from headlens.runs.result import EXAMPLES
 from headlens.scoring.classify import read_corpus
 from support import families, toys
 
@@ -85,7 +86,7 @@ def test_the_file_holds_the_weights_and_the_tags(tmp_path):
     lens = toys.minilm()
     made = examples.of_corpus(lens, read_corpus(None))
     examples.save_examples(tmp_path, made, Marks({Head("encoder", 2, 0): ("syntactic",)}))
-    data = json.loads((tmp_path / examples.FILE).read_text())
+    data = json.loads((tmp_path / EXAMPLES).read_text())
     assert [text["title"] for text in data["texts"]] == [title for title, _ in made]
     assert next(head for head in data["heads"] if head["name"] == "2.0")["tags"] == ["syntactic"]
     text, maps = data["texts"][0], made[0][1]

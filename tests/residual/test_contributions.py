@@ -13,26 +13,15 @@ import headlens
 from headlens.corpus.batches import read
 from headlens.errors import InputError, ModelError, SelectorError
 from headlens.residual.contributions import CONTRIBUTIONS, MEASURES, contributions
-from headlens.residual.stream import BY_TOKEN, Sums
+from headlens.residual.stream import Sums
 from support import toys
 from support.families import ALL, JOINED, VOCAB, build
+from support.streams import by_site
 
 
 def measured(lens, **options):
     target = toys.TARGET if lens.model.config.is_encoder_decoder else None
     return contributions(lens, toys.SOURCE, target=target, **options)
-
-
-def by_site(lens, made):
-    """The measures by token of every site, [part, token]."""
-    rows = dict(iter(made.per_token.groupby(["stack", "layer"])))
-    return {
-        site: {
-            name: rows[site.stack, site.layer][name].to_numpy().reshape(-1, len(made.tokens[site.stack]))
-            for name in BY_TOKEN
-        }
-        for site in lens.anatomy.sites
-    }
 
 
 def run(lens):

@@ -18,6 +18,7 @@ from headlens.model.unembedding import norm_of
 from headlens.residual.stream import StreamPlace, joints_of, noting
 from support import families, toys
 from support.families import ALL, JOINED, build
+from support.streams import by_site
 
 BESIDE = {"gptj", "gpt_neox", "phi", "falcon"}  # attention and MLP are added together
 BEHIND = {"gemma3": "post_attention_layernorm"}  # a norm stands between W_O and the addition
@@ -182,7 +183,7 @@ def test_a_branch_that_is_multiplied_by_a_number(factor):
             )
     made = headlens.contributions(lens, toys.SOURCE)
     assert made.table["logit"].notna().all()
-    for site, values in made.values.items():
+    for site, values in by_site(lens, made).items():
         stream = joined[site]
         whole = (factor * branch[site] * stream).sum(-1) / stream.square().sum(-1)
         torch.testing.assert_close(torch.tensor(values["stream_share"].sum(0)).float(), whole.detach())

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 
 import numpy as np
 import pytest
 
+import headlens
 from headlens.ablation.measure import Units
 from headlens.cli.experiment_published import read_published
 from headlens.errors import HeadlensError, RunError
-from headlens.report import viewer as examples
 from headlens.report.artist import report_page
 from headlens.runs import result as runs
 from headlens.runs.read import read_marks, tagged_heads
+from headlens.runs.result import EXAMPLES
 from headlens.scoring.classify import Classification
 from headlens.util.files import CHANGED, SCORES, load_record, read_checked, read_csv, remove, seal, unseal
 from support.finishedruns import ablate_run, classify_run
@@ -213,10 +215,10 @@ def test_a_table_that_is_gone_before_the_record_is_written(tmp_path):
 
 
 def test_examples_of_an_earlier_run_are_not_shown(run):
-    (run / examples.FILE).write_text("{}")
-    examples.forget(run)
-    examples.forget(run)
-    assert not (run / examples.FILE).exists()
+    (run / EXAMPLES).write_text("{}")
+    for _ in range(2):
+        dataclasses.replace(headlens.open(run), examples=None).write(run)
+        assert not (run / EXAMPLES).exists()
 
 
 def test_what_cannot_be_removed(tmp_path):
