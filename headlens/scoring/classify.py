@@ -148,7 +148,7 @@ def classify(
         InputError: an unknown tag or margin, or a model that this cannot be done for.
     """
     clock = Clock.start()
-    options = {"corpus": corpus, "tags": tags, "margins": margins, "reading": reading, "sources": sources}
+    given = [] if corpus is None else [corpus] if isinstance(corpus, str | Path | Corpus) else [*corpus]
     check_tags(tags)
     in_force = margins_in_force(margins or {})
     lens = Lens.load(lens) if isinstance(lens, str) else lens
@@ -159,6 +159,13 @@ def classify(
     context = Context(lens, corpus, sources.relations, sources.frequencies, settings.seed)
     scorers = [SCORERS[tag].make(context) for tag in _possible(corpus, tags)]
     reading = reading or RunOptions()
+    options = {
+        "corpora": [None if isinstance(one, Corpus) else str(one) for one in given],
+        "tags": tags,
+        "margins": margins,
+        **reading.asked,
+        **asdict(sources),
+    }
     tallies, inputs = _run(context, scorers, reading, _written(context, scorers, sources))
     scores = score_table(tallies, in_force, settings)
     facts = {

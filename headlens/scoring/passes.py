@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import isqrt
 from typing import Any
 
@@ -72,6 +72,13 @@ class RunOptions:
     norms: bool = False
     engine: Engine = field(default_factory=Here)
     documents: bool = False
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What a record says of it: all that can be chosen, but for where it runs and what is shown."""
+        return {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("engine", "quiet")
+        }
 
     def kind(self, scorer: Scorer) -> str:
         """Find the kind of input that a scorer is shown, one of `MAKERS`."""

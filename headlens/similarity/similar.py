@@ -128,7 +128,7 @@ def similar(
             )
         stacks.append((compared, cluster(compared.js, options.clusters), layout(compared.js)))
     several = len(lens.anatomy.stacks) > 1
-    asked = {"text": None if isinstance(text, Corpus) else text, **asdict(options), "reading": reading}
+    asked = {"text": None if isinstance(text, Corpus) else text, **asdict(options), **reading.asked}
     facts = {
         "corpus": corpus_facts(corpus),
         "inputs": {"sentences": {"read": len(inputs.items), "left_out": dict(inputs.left_out)}},
