@@ -18,6 +18,7 @@ import headlens
 from headlens.ablation.measure import Units
 from headlens.cli import main
 from headlens.errors import ModelError
+from support import refusals
 from support.families import build
 from support.toytext import toy_pairs, toy_tokenizer, write_lines, write_pairs
 
@@ -42,9 +43,7 @@ def changed(place, name, **more):
 
 
 def refused(place):
-    with pytest.raises(ModelError) as caught:
-        headlens.load(str(place), device="cpu")
-    return str(caught.value)
+    return refusals.refused(ModelError, headlens.load, str(place), device="cpu")
 
 
 AUTO = {"AutoConfig": "evil.EvilConfig", "AutoModel": "evil.Evil", "AutoModelForMaskedLM": "evil.Evil"}

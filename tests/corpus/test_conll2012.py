@@ -1,7 +1,6 @@
 """Reading CoNLL-2012 and LitBank: hand-made cases, what a broken file is told, and the real files."""
 
 import hashlib
-import os
 import random
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from headlens.corpus.conll2012 import read_conll2012, universal
 from headlens.corpus.corpus import Corpus, Mention, Word
 from headlens.errors import CorpusError
+from support.refusals import refused
 
 NUMBERS = "Number the words of a sentence 0, 1, 2 and so on, and part sentences by a blank line."
 BEGIN = "#begin document (nw/a); part 000\n"
@@ -39,9 +39,7 @@ def spans(folder, *marks):
 
 
 def refusal(folder, text):
-    with pytest.raises(CorpusError) as caught:
-        read(folder, text)
-    return str(caught.value).replace(f"{folder}{os.sep}", "")
+    return refused(CorpusError, read, folder, text, folder=folder)
 
 
 @pytest.mark.parametrize("blank", [" ", "    ", "\t"])

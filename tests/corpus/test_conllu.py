@@ -1,7 +1,6 @@
 """Reading words, trees and documents from CoNLL-U, and what a broken file is told."""
 
 import hashlib
-import os
 import re
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from headlens.corpus.conllu import read_conllu
 from headlens.corpus.corpus import Corpus, Word
 from headlens.errors import CorpusError
+from support.refusals import refused
 
 TREE = "Correct column 7 (HEAD); a sentence without a tree has `_` there in every line."
 IDS = "Number the words of a sentence 1, 2, 3 and so on, and part sentences by a blank line."
@@ -37,10 +37,7 @@ def words(corpus):
 
 
 def refusal(folder, text):
-    """The error's message after the folder, which differs from run to run."""
-    with pytest.raises(CorpusError) as caught:
-        read(folder, text)
-    return str(caught.value).replace(f"{folder}{os.sep}", "")
+    return refused(CorpusError, read, folder, text, folder=folder)
 
 
 def test_words_and_tree(tmp_path):

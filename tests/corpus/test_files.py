@@ -11,6 +11,7 @@ from headlens.corpus.conllu import read_conllu
 from headlens.corpus.read import FORMATS, read_files
 from headlens.errors import CorpusError
 from support.real import data
+from support.refusals import refused
 
 KNOWN = (
     "Known are .conllu (CoNLL-U), .conll (CoNLL-2012 or LitBank), _conll (CoNLL-2012 or LitBank), "
@@ -37,9 +38,7 @@ def folder(tmp_path):
 
 
 def refusal(paths, folder, **options):
-    with pytest.raises(CorpusError) as caught:
-        read_files(paths, **options)
-    return str(caught.value).replace(f"{folder}{os.sep}", "").replace(str(folder), "FOLDER")
+    return refused(CorpusError, read_files, paths, folder=folder, **options).replace(str(folder), "FOLDER")
 
 
 def names(corpus):

@@ -3,6 +3,7 @@
 import gc
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from headlens.corpus.plain import read_plain
 from headlens.corpus.read import read_files
 from headlens.errors import CorpusError
 from support import hubsets, planted, real
+from support.refusals import refused
 
 TEXT = "Mr. Elliot went away. He came\nback!\n\nWho knows? Nobody"
 
@@ -31,10 +33,7 @@ def same_but_for_document_names(corpus):
     return [document[1:] for document in documents], rest
 
 
-def refusal(*arguments, **options):
-    with pytest.raises(CorpusError) as caught:
-        read_files(*arguments, **options)
-    return str(caught.value)
+refusal = partial(refused, CorpusError, read_files)
 
 
 def part_of(name, sentences):

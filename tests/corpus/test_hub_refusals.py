@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from functools import partial
 
 import datasets
 import pytest
@@ -11,6 +12,7 @@ from headlens.corpus import hub as hub_opening
 from headlens.corpus.read import read_files
 from headlens.errors import CorpusError
 from support import hubsets
+from support.refusals import refused
 
 OUT_OF_REACH = (
     "There is no folder 'owner/name'; as a dataset of the hub it is not in the cache, and the hub cannot be "
@@ -18,10 +20,7 @@ OUT_OF_REACH = (
 )
 
 
-def refusal(*arguments, **options):
-    with pytest.raises(CorpusError) as caught:
-        read_files(*arguments, **options)
-    return str(caught.value)
+refusal = partial(refused, CorpusError, read_files)
 
 
 @pytest.fixture

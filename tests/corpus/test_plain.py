@@ -1,7 +1,6 @@
 """Plain text without a parser: sentences, words, lines, chunks, and what a broken file is told."""
 
 import hashlib
-import os
 import random
 import time
 import tracemalloc
@@ -11,6 +10,7 @@ import pytest
 from headlens.corpus.plain import chunks, read_plain
 from headlens.errors import CorpusError
 from support.real import data
+from support.refusals import refused
 
 SPLITS = {
     "One. Two! Three? Four… five.": ["One.", "Two!", "Three?", "Four… five."],
@@ -34,9 +34,7 @@ def read(folder, text):
 
 
 def refusal(folder, text, parser=None):
-    with pytest.raises(CorpusError) as caught:
-        read_plain([write(folder, text)], parser)
-    return str(caught.value).replace(f"{folder}{os.sep}", "")
+    return refused(CorpusError, read_plain, [write(folder, text)], parser, folder=folder)
 
 
 @pytest.mark.parametrize("text", SPLITS)

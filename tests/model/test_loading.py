@@ -8,6 +8,7 @@ import json
 import shutil
 import socket
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from headlens.model.load import find, load_model, model_class, pick_device, read
 from headlens.model.source import Source, load_tokenizer
 from support.families import build
 from support.findings import failed, ok
+from support.refusals import refused
 from support.toytext import toy_tokenizer
 
 WHAT_WORKS = (
@@ -47,10 +49,7 @@ def without(checkpoint: Path, to: Path, *lost: str) -> str:
     return str(to)
 
 
-def refusal(act, *arguments, **options) -> str:
-    with pytest.raises(ModelError) as caught:
-        act(*arguments, **options)
-    return str(caught.value)
+refusal = partial(refused, ModelError)
 
 
 def test_minilm_is_the_package():
