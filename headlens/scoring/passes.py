@@ -76,9 +76,8 @@ class RunOptions:
     @property
     def asked(self) -> dict[str, Any]:
         """What a record says of it: all that can be chosen, but for where it runs and what is shown."""
-        return {
-            one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("engine", "quiet")
-        }
+        names = [one.name for one in fields(self) if one.name not in ("engine", "quiet")]
+        return {name: getattr(self, name) for name in names}
 
     def kind(self, scorer: Scorer) -> str:
         """Find the kind of input that a scorer is shown, one of `MAKERS`."""
