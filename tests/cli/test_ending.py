@@ -157,7 +157,7 @@ def test_memory_that_does_not_suffice(place, tmp_path, monkeypatch, error):
     assert is_out_of_memory(error)
     assert not is_out_of_memory(RuntimeError("sizes differ"))
     assert not is_out_of_memory(ValueError("out of memory"))
-    monkeypatch.setattr("headlens.scoring.passes.ReadBatch.begin", fail)
+    monkeypatch.setattr("headlens.scoring.passes._ReadBatch.begin", fail)
     done = CliRunner().invoke(main, typed(place, tmp_path / "out", "classify"))
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1] == (
@@ -258,6 +258,6 @@ def test_what_the_system_refuses(place, tmp_path, monkeypatch, error, line):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("headlens.scoring.passes.ReadBatch.begin", fail)
+    monkeypatch.setattr("headlens.scoring.passes._ReadBatch.begin", fail)
     done = CliRunner().invoke(main, typed(place, tmp_path / "out", "classify"))
     assert done.stderr.splitlines()[-1] == f"Error: {line}"

@@ -115,7 +115,7 @@ def test_a_large_table_is_not_carried(model, tmp_path, monkeypatch):
         (["--clusters", "0"], 2, "Invalid value for '--clusters': 0 is not in the range x>=1."),
         (["--clusters", "13"], 1, "Error: 12 heads do not make 13 clusters. Type --clusters 12."),
         (["--heads", "7.0"], 1, "Error: There is no head 7.0 in this model."),
-        (["--tags", "nowhere"], 1, "Error: Expected the --out of a headlens classify or ablate; nowhere has"),
+        (["--tags", "nowhere"], 1, "Error: Expected the --out of a headlens classify; nowhere has"),
         (["--text", "nowhere.txt"], 1, "nowhere.txt"),
     ],
 )

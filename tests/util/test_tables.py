@@ -57,7 +57,7 @@ def test_columns_of_the_interface():
     assert joined(tables.TAGS) == "stack,layer,head,tags,evidence"
     assert joined(tables.ABLATION) == (
         "condition,sweep,mode,removed,n_removed,metric,value,baseline,delta,ci_low,ci_high,p_value,q_value,n"
-        ",no_significant_loss"
+        ",no_significant_loss,control_of,kept,tag"
     )
     assert joined(tables.IMPORTANCE) == "stack,layer,head,method,importance,rank"
 
