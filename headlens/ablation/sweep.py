@@ -107,8 +107,8 @@ def sweep(
         columns: columns of the benchmark's file, by name or number.
         beams: of translation; 1 is greedy.
         allow_random_weights: accept a task head whose weights the checkpoint lacks.
-        out: run directory that keeps finished conditions; a second call with the same arguments goes on
-            from there.
+        out: directory that keeps finished conditions, so that a second call with the same arguments goes on
+            from there; `Sweep.save` writes the result.
         overwrite: throw away another run that `out` holds.
         prefix_memory: bytes that may be kept so that blocks below a removed head are not run again; 0 runs
             the whole model every time.

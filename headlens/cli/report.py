@@ -17,7 +17,7 @@ from headlens.cli.options import debug_option, say
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE.html", help="The page.")
 @debug_option
 def command(runs: tuple[Path, ...], out: Path) -> None:
-    """Join finished runs of classify, ablate, similar and compare into one page.
+    """Join finished runs of classify, ablate, similar, contributions and compare into one page.
 
     The page needs no network and no other file: it holds the figures, sortable tables, the CSV files to
     download, and the attention of every head on a few examples.

@@ -162,6 +162,10 @@ class Result:
             if name in (None, found):
                 return figure
             names.append(found)
+        if not names:
+            raise InputError(
+                "This result has no figure: its tables say all.", "Look at its tables, or report(FILE)."
+            )
         raise InputError(f"There is no figure {name!r} of this result.", f"There is: {', '.join(names)}.")
 
     def _repr_html_(self) -> str:
@@ -251,9 +255,11 @@ def _command_of(path: Path) -> str | None:
 
 
 def _command_line() -> str:
-    """Write the command that is running as it would be typed."""
+    """Write the command that is running as it would be typed; nothing where Python was called."""
     context = click.get_current_context(silent=True)
-    typed = context.meta.get("headlens.typed") if context is not None else None
+    if context is None:
+        return ""
+    typed = context.meta.get("headlens.typed")
     return " ".join(map(shlex.quote, ["headlens", *(sys.argv[1:] if typed is None else typed)]))
 
 

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 import torch
@@ -36,7 +37,9 @@ def made(facts=(), source=None) -> dict:
 
 def test_keys_and_values(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/bin/headlens", "classify", "my model", "--out", "x"])
-    run = made({"corpus": {"path": "x.conllu", "sha256": "00"}, "seeds": [0]})
+    with click.Context(click.Command("headlens")):
+        run = made({"corpus": {"path": "x.conllu", "sha256": "00"}, "seeds": [0]})
+    assert made()["arguments"] == ""  # from Python nobody typed anything
     assert list(run) == [
         *("headlens", "command", "arguments", "model", "options", "corpus", "seeds"),
         *("versions", "wall_seconds", "peak_memory_mb"),

@@ -277,12 +277,13 @@ def _each(found: Sweep, place: Place) -> Sentences:
         f"matter{'s' * (len(worse) == 1)} ({visible(found.metric.name)} is significantly worse without), and "
         f"{len(better) or 'none'} harm{'s' * (len(better) == 1)} (it is significantly better without)."
     ]
-    first = by_loss[by_loss["loss"] > 0].head(1)
+    first = (worse if len(worse) else by_loss[by_loss["loss"] > 0]).head(1)
+    kind = "largest significant" if len(worse) and worse.index[0] != by_loss.index[0] else "largest"
     largest: list[Any] = list(first.itertuples())
     for row, name in zip(largest, _removed(first, found), strict=True):
         said.append(
-            Markup("The largest loss is that without head {}: {}{}.").format(
-                place.link(name), _change(row, found.metric.name), _unsure(row)
+            Markup("The {} loss is that without head {}: {}{}.").format(
+                kind, place.link(name), _change(row, found.metric.name), _unsure(row)
             )
         )
     if rest := len(rows) - len(worse) - len(better):
