@@ -73,7 +73,7 @@ def test_every_kind_from_python_alone(kind, tmp_path, monkeypatch):
         for figure in (out / "figures").glob("*.svg"):
             assert isinstance(again.plot(figure.stem), Figure)
     else:
-        with pytest.raises(InputError, match="There is no figure None of this result"):
+        with pytest.raises(InputError, match="This result has no figure"):
             again.plot()
 
 
