@@ -176,6 +176,10 @@ class Sweep(Result):
         rows: pd.DataFrame = table[table["metric"] == self.table["metric"].iloc[0]]
         return rows
 
+    def fault(self) -> str:
+        """See `Result`; there is a condition."""
+        return super().fault() or ("ablation.csv holds no rows" if self.table.empty else "")
+
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a run of ``headlens ablate``, whole or not at all."""
@@ -240,7 +244,12 @@ def tabulate(
 def against_controls(
     conditions: Sequence[Condition], metrics: Sequence[Metric], table: pd.DataFrame
 ) -> pd.DataFrame:
-    """Hold each condition against its random sets."""
+    """Hold each condition against its random sets: mean and 95 % range of the metric over them.
+
+    `at_least_as_bad` is the share of the sets, the condition itself counted in, without which the model is
+    as bad or worse: (1 + so many) / (1 + draws), a one-sided p-value of "this set is like a random one"
+    (Phipson and Smyth 2010).
+    """
     random: dict[str, list[str]] = {}
     for one in conditions:
         if one.control_of:
@@ -261,7 +270,11 @@ def against_controls(
 
 
 def headline(rows: pd.DataFrame, n_heads: int) -> float:
-    """Find the largest share of heads that can go without a significant loss."""
+    """Find the largest share of heads, 0..1, that can go before the first significant loss of *cumulative*.
+
+    A later step that happens to be insignificant again does not count, nor does one where the metric is not
+    defined.
+    """
     share = 0.0
     for row in rows.sort_values("n_removed").itertuples():
         if row.no_significant_loss is pd.NA or not row.no_significant_loss:
@@ -282,7 +295,10 @@ def notes(baseline: Array, measured: Mapping[str, Array]) -> tuple[str, ...]:
 
 
 def same_input(benchmark: Benchmark, baseline: Array) -> tuple[str, ...]:
-    """Notice examples that are all the same one."""
+    """Notice examples that are all the same one: nothing then varies that intervals and tests go by.
+
+    A benchmark that does not tell its inputs goes by its values.
+    """
     if isinstance(benchmark, Keyed):
         same, what = len(set(benchmark.input_keys)) == 1, "have the same input"
     else:

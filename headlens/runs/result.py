@@ -90,6 +90,18 @@ class Result:
         """The same result with more in its record: ``found.noting(checks=checks)``."""
         return replace(self, run={**self.run, **plain(facts)})  # type: ignore[type-var,unused-ignore]
 
+    def fault(self) -> str:
+        """Say what is wrong with it, since tables can be edited and replaced; nothing where it is whole."""
+        if self.run.get("command") != self.command:
+            return f"its record is none of headlens {self.command}"
+        lacking = (
+            f"{form.file} has no column {name}"
+            for form in self.forms
+            for name in form.columns
+            if name not in getattr(self, form.name)
+        )
+        return next(lacking, "")
+
     def save(self, out: str | Path) -> Path:
         """Write a run directory: tables, figures, examples, ``report.html`` and ``run.json``.
 
@@ -102,6 +114,7 @@ class Result:
             The directory.
 
         Raises:
+            InputError: the result is not whole.
             RunError: it cannot be written, or holds what another command wrote.
         """
         with prepare(Path(out), self.command) as place:
@@ -111,6 +124,8 @@ class Result:
 
     def write(self, out: Path) -> None:
         """Write tables, figures and the record into a directory that `prepare` made ready."""
+        if fault := self.fault():
+            raise InputError(f"This {type(self).__name__} is not whole: {fault}.", "Put its tables right.")
         tables = self.tables
         for form in self.forms:
             if form.file in tables:
@@ -135,6 +150,7 @@ class Result:
             The file.
 
         Raises:
+            InputError: the result is not whole.
             RunError: it cannot be written.
         """
         with TemporaryDirectory() as place:

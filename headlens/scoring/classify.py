@@ -82,14 +82,21 @@ class Classification(Result):
     def read(cls, path: Path) -> Self:
         """Read a run of ``headlens classify``, whole or not at all."""
         run = super().read(path)
-        for name, key in (("scores", [*_HEAD, "tag", "measure"]), ("tags", _HEAD)):
-            table = run.tables[f"{name}.csv"]
-            if table.empty or table.duplicated(key).any():
-                what = "holds no heads" if table.empty else "has several rows for the same head"
-                raise RunError(f"{path / name}.csv {what}.", AGAIN)
-        if not run._is_whole():
-            raise RunError(f"{path / 'scores.csv'} is not whole: it lacks rows of some heads.", AGAIN)
+        if fault := run.fault():
+            raise RunError(f"{path}/{fault}.", AGAIN)
         return replace(run, path=path)
+
+    def fault(self) -> str:
+        """See `Result`; every head has one row of tags, and one row for each measure of its stack."""
+        if fault := super().fault():
+            return fault
+        for name, key in (("scores", [*_HEAD, "tag", "measure"]), ("tags", _HEAD)):
+            table = self.tables[f"{name}.csv"]
+            if table.empty or table.duplicated(key).any():
+                return (
+                    f"{name}.csv {'holds no heads' if table.empty else 'has several rows for the same head'}"
+                )
+        return "" if self._is_whole() else "scores.csv is not whole: it lacks rows of some heads"
 
     def _is_whole(self) -> bool:
         """Whether every tag that `tags` names has rows, and every measure one for each head of its stacks."""
