@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from headlens.ablation.result import Sweep
 from headlens.corpus.corpus import Corpus
 from headlens.errors import RunError
 from headlens.report import ablation_figures, contribution_figures, similar_figures, tag_figures, viewer
-from headlens.report import viewer as bundle
 from headlens.report.canvas import figure_bytes, save_drawn, style_of
 from headlens.report.contribution_figures import draw as map_contributions
 from headlens.report.contribution_figures import save as save_contributions
@@ -139,7 +137,7 @@ def report_page(runs: Sequence[Path]) -> str:
     """
     read = [_read(Path(run), RunPlace(number, len(runs) == 1)) for number, run in enumerate(runs)]
     tags, terms = _tags(read), _terms(read)
-    script = bundle.script("report.js")
+    script = viewer.script("report.js")
     title = read[0].title if len(read) == 1 else f"{len(read)} runs of headlens"
     return template("report.html.j2").render(
         title=title,
@@ -148,33 +146,26 @@ def report_page(runs: Sequence[Path]) -> str:
         terms=terms,
         data=Markup(as_json(_told(read, tags, terms))),
         version=__version__,
-        style=Markup(bundle.style("report.css", "viewer.css")),
+        style=Markup(viewer.style("report.css", "viewer.css")),
         script=Markup(script),
         script_hash=script_hash(script),
     )
 
 
-def _open_run(path: str | Path) -> Result:
-    """Open a finished run: `headlens.open`."""
-    path = Path(path)
-    return KINDS[read_run(path, list(KINDS))["command"]].result.read(path)
-
-
 def _read(path: Path, place: RunPlace) -> _Run:
-    record = read_run(path, list(KINDS))
-    kind = KINDS[record["command"]]
-    section = kind.section(kind.result.read(path), place)
-    examples = path / EXAMPLES
+    result = open(path)
+    section = KINDS[result.command].section(result, place)
+    record = File.read(path / "run.json")
     title = section.title if place.alone else f"{section.title} ({path.resolve().name})"
     return _Run(
         place,
         visible(title),
         section,
         _figures(path, section.captions, place),
-        [File.read(path / name) for name in (*section.files, "run.json")],
-        visible(str(record.get("arguments") or "")),
-        "\n".join(map(_shown, json.dumps(record, indent=2, ensure_ascii=False).split("\n"))),
-        _examples(examples),
+        [*(File.read(path / name) for name in section.files), record],
+        visible(str(result.run.get("arguments") or "")),
+        "\n".join(map(_shown, record.content.decode(errors="replace").rstrip("\n").split("\n"))),
+        _examples(path / EXAMPLES),
     )
 
 
@@ -267,7 +258,6 @@ def _told(runs: Sequence[_Run], tags: Sequence[str], terms: Mapping[str, Any]) -
 # ---- What draws results and writes their pages, as `headlens.util.drawing.Artist` says
 
 
-open = _open_run
 __all__ = [
     "attention_page",
     "figures",
@@ -283,6 +273,22 @@ __all__ = [
     "save_figures",
     "write_report",
 ]
+
+
+def open(path: str | Path) -> Result:
+    """Open a finished run of classify, ablate, similar, contributions, compare or run.
+
+    Args:
+        path: its directory, also one that the command line wrote.
+
+    Returns:
+        The result, equal to the one that was saved.
+
+    Raises:
+        RunError: it is not there, not whole, or was changed since it was written.
+    """
+    path = Path(path)
+    return KINDS[read_run(path, list(KINDS))["command"]].result.read(path)
 
 
 def figures(result: Result) -> Iterator[tuple[str, DrawnFigure]]:

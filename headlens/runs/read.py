@@ -97,11 +97,9 @@ def read_marks(runs: Iterable[str | Path], model: Lens | Sequence[Head]) -> Mark
             _check(run, tags, heads, whole=True)
         if "importance.csv" in found:
             columns = [*HEAD, "method", "importance"]
-            table = _read_table(found["importance.csv"], columns, ("stack", "method"))
-            method = str(table["method"].iloc[0]) if len(table) else ""
-            rows = table[table["method"] == method]
-            values = [rows[name] for name in (*HEAD, "importance")]
-            importance = {Head(str(s), int(x), int(h)): float(v) for s, x, h, v in zip(*values, strict=True)}
+            importance, method = _first_method(
+                _read_table(found["importance.csv"], columns, ("stack", "method"))
+            )
             _check(run, importance, heads)
         if same is not None:
             same.check(run)
@@ -155,12 +153,17 @@ def marks_of(tables: Mapping[str, pd.DataFrame]) -> Marks:
     tags = tags_by_head(tables["tags.csv"]) if "tags.csv" in tables else None
     if "importance.csv" not in tables:
         return Marks(tags)
-    table = tables["importance.csv"]
+    importance, method = _first_method(tables["importance.csv"])
+    return Marks(tags, importance or None, method)
+
+
+def _first_method(table: pd.DataFrame) -> tuple[dict[Head, float], str]:
+    """The importance of each head by the first method of an `importance.csv`, and its name."""
     method = str(table["method"].iloc[0]) if len(table) else ""
     rows = table[table["method"] == method]
     values = [rows[name] for name in (*HEAD, "importance")]
-    importance = {Head(str(s), int(x), int(h)): float(v) for s, x, h, v in zip(*values, strict=True)}
-    return Marks(tags, importance or None, method)
+    heads = {Head(str(s), int(x), int(h)): float(v) for s, x, h, v in zip(*values, strict=True)}
+    return heads, method
 
 
 def _check(run: Path, found: Mapping[Head, Any], heads: Sequence[Head], whole: bool = False) -> None:
@@ -246,7 +249,7 @@ def _same_place(one: str, other: str) -> bool:
 
 
 AGAIN = "Make the run again."
-_COLUMN_KINDS = (Mapping, str, int | float, list | tuple)
+_VALUE_KINDS = (Mapping, str, int | float, list | tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,7 +478,7 @@ def at(run: Mapping[str, Any], *path: str, default: Any = None) -> Any:
         found = found.get(name) if isinstance(found, Mapping) else None
     if found is None or default is None:
         return default if found is None else found
-    kind = next(kind for kind in _COLUMN_KINDS if isinstance(default, kind))
+    kind = next(kind for kind in _VALUE_KINDS if isinstance(default, kind))
     number = (
         isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 2**63
     )  # NaN is none
