@@ -160,7 +160,8 @@ def test_tags_against_random_sets(tmp_path):
     alike = [o for o in names.values() if o.control_of == "tag syntactic" and o.heads == (CARRIER,)]
     assert 2 <= len(alike) <= 20  # one of four heads
     assert controls.loc["tag syntactic", "at_least_as_bad"] == (1 + len(alike)) / 41
-    assert controls.loc["tag idle", "at_least_as_bad"] == 1
+    assert controls.loc["tag syntactic", "as_bad_or_worse"] == len(alike)
+    assert controls.loc["tag idle", ["at_least_as_bad", "as_bad_or_worse"]].tolist() == [1, 40]
     table = result.table.set_index(["condition", "metric"])
     drawn = [table.loc[(o.name, "spearman"), "value"] for o in names.values() if o.control_of == "tag broad"]
     assert controls.loc["tag broad", "random_mean"] == pytest.approx(np.mean(drawn))
