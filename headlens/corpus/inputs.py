@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from headlens.corpus import read as files
 from headlens.corpus.corpus import Corpus, Document, InputFile, Sentence, Word
+from headlens.corpus.read import read_files
 from headlens.corpus.words import AlignmentError, Encoded, encode_words, word_spans
 from headlens.errors import CorpusError, InputError
 
@@ -283,7 +283,7 @@ def read_targets(path: Path, corpus: Corpus) -> Corpus:
     if path.suffix.lower() == ".txt":
         sentences = _lines(path)
     else:
-        sentences = [sentence for _, sentence in files.read_files(path).sentences]
+        sentences = [sentence for _, sentence in read_files(path).sentences]
     n_sources = sum(len(document.sentences) for document in corpus.documents)
     if len(sentences) != n_sources:
         raise CorpusError(

@@ -1,4 +1,4 @@
-"""Where units of work run: here, or on Ray (`headlens.on_ray`)."""
+"""Where units of work run: here, or on Ray (`headlens.engine.ray`)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Parts:
     """What the parts of one attention branch are at one site: its heads, and last its bias if it has one.
 
     Args:
-        values: for each measure in `sums.BY_TOKEN` an array [part, token]; NaN where it
+        values: for each measure in `headlens.residual.stream.BY_TOKEN` an array [part, token]; NaN where it
             is not defined.
         has_bias: whether the last part is the bias.
         written: what each part writes at one position, before a norm behind W_O, [part, model width].
@@ -351,7 +351,10 @@ class PredictedToken:
 def position_of(
     lens: Lens, inputs: Mapping[str, Tensor], position: int | None
 ) -> tuple[int | None, str | None]:
-    """Choose where a logit is looked at."""
+    """Choose where a logit is looked at, from 0; None where there is no such place, and then why.
+
+    By default the last token of a model that writes from left to right, the first mask token of others.
+    """
     ids = inputs.get("decoder_input_ids", inputs["input_ids"])
     count = ids.shape[1]
     if position is not None and not 0 <= position < count:

@@ -85,10 +85,10 @@ def similar(
 
     `js` is the Jensen-Shannon divergence of two heads' rows of attention in nats (0: the same, ln 2: no key
     in common), the mean over all real queries that may see two keys or more; `cka` is the linear CKA of what
-    they write after W_O (Kornblith et al. 2019; it misleads where tokens are few, see
-    `cka.linear_cka`). Rows are scaled to sum to 1 first: where a model has sinks, what they take is not
-    compared. A small distance says that two heads look at the same on these texts, not that the model can do
-    without one of them.
+    they write after W_O (Kornblith et al. 2019; it misleads where tokens are few, see `linear_cka` in
+    `headlens.similarity.measure`). Rows are scaled to sum to 1 first: where a model has sinks, what they take
+    is not compared. A small distance says that two heads look at the same on these texts, not that the model
+    can do without one of them.
 
     Args:
         lens: a model under the lens, or what `headlens.load` takes.
@@ -212,7 +212,7 @@ def _notes(lens: Lens, stacks: Sequence[Compared]) -> list[str]:
 # ---- Clusters of heads by average linkage, and how many there are
 
 
-CLUSTERS_MOST = 20  # clusters that are tried
+MOST_CLUSTERS = 20  # clusters that are tried
 SIZES_NAMED = 4  # clusters whose sizes are named
 
 
@@ -263,7 +263,7 @@ def cluster(distances: Array, count: int | None = None) -> _Clusters:
     merges = tree(distances)
     if count is not None:
         return _scored(distances, _cut(merges, count))
-    tried = [_scored(distances, _cut(merges, k)) for k in range(2, min(CLUSTERS_MOST, n_heads - 1) + 1)]
+    tried = [_scored(distances, _cut(merges, k)) for k in range(2, min(MOST_CLUSTERS, n_heads - 1) + 1)]
     best = None
     for clusters in tried:
         defined = not np.isnan(clusters.silhouette)
@@ -446,7 +446,7 @@ def names_of(table: pd.DataFrame, several: bool, side: str = "") -> list[str]:
 
 TWIN = 0.05  # nats: heads nearer than this look at nearly the same
 NAMED = 3  # pairs
-FINDINGS_MOST = 0.8  # of the heads: a cluster that holds more says little
+LARGE_CLUSTER = 0.8  # of the heads: a cluster that holds more says little
 
 
 def findings(found: Similarity, link: Callable[[str], str] = str) -> list[Markup]:
@@ -484,7 +484,7 @@ def _clusters(heads: pd.DataFrame, silhouette: float, of: str) -> Markup:
     sentence = Markup("{} heads{} fall into {} by what they look at{}.").format(
         f"{len(heads):,}", of, what, "" if np.isnan(silhouette) else quality
     )
-    if 1 < len(sizes) < len(heads) and sizes[0] > FINDINGS_MOST * len(heads):
+    if 1 < len(sizes) < len(heads) and sizes[0] > LARGE_CLUSTER * len(heads):
         sentence += Markup(" Nearly all are in one cluster: --clusters K cuts it finer.")
     return sentence
 

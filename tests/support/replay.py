@@ -1,6 +1,6 @@
 """A model with all but its residual stream held at what it was: the direct effect by plain differences.
 
-It shares nothing with `headlens.redundancy`: branches are replayed from a recording, and norms are written
+It shares nothing with `headlens.residual`: branches are replayed from a recording, and norms are written
 out from their own weights at the recorded scale.
 """
 

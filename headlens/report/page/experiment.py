@@ -11,9 +11,8 @@ import pandas as pd
 
 from headlens.report.page.section import Column, PageSection, Table
 from headlens.report.words import RunPlace
-from headlens.runs import result as record
 from headlens.runs.read import TableForm, at
-from headlens.runs.result import Examples, Result
+from headlens.runs.result import Examples, Result, save
 from headlens.util.files import write_csv
 from headlens.util.formatting import counted, visible
 
@@ -42,7 +41,7 @@ class ExperimentResult(Result):
         """Write table and record; all else in the directory is what the steps wrote, and stays."""
         (form,) = self.forms
         write_csv(self.published, out / form.file, form.columns)
-        record.save(out, self.run, (form.file,))
+        save(out, self.run, (form.file,))
 
 
 def section(found: ExperimentResult, place: RunPlace) -> PageSection:
