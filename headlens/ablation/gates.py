@@ -329,7 +329,7 @@ def differentiating(lens: Lens, edit: Edit) -> Iterator[None]:
 
 
 def loss_without(lens: Lens, benchmark: Differentiable, heads: Sequence[Head] = ()) -> float:
-    """Compute a benchmark's loss without some heads."""
+    """Compute a benchmark's loss without some heads: the mean over examples, summed in float64."""
     total = 0.0
     with torch.no_grad(), lens.ablate(tuple(heads)):
         for lot in benchmark.losses(lens):

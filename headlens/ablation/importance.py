@@ -346,7 +346,7 @@ def shapley(
 
 
 def removed_sets(heads: Sequence[Head], permutations: int, seed: int) -> list[frozenset[Head]]:
-    """List the sets whose losses `shapley` asks for."""
+    """List the sets whose losses `shapley` asks for, each once, in the order in which it first asks."""
     orders = list(_orders(heads, permutations, seed))
     sets = (frozenset(heads[i] for i in order[:n]) for order in orders for n in range(len(heads) + 1))
     return list(dict.fromkeys(sets))
@@ -392,7 +392,7 @@ def _once(value: Value, out: frozenset[Head], known: dict[frozenset[Head], float
 
 
 def from_each(heads: Sequence[Head], deltas: Mapping[Head, float], metric: Metric) -> pd.DataFrame:
-    """Take as importance what is lost when a head is removed alone.
+    """Take as importance what is lost when a head is removed alone; a head that was not measured has none.
 
     It misleads where heads stand in for each other: backup heads make every one of them look idle.
     """
@@ -401,7 +401,7 @@ def from_each(heads: Sequence[Head], deltas: Mapping[Head, float], metric: Metri
 
 
 def ranked(heads: Sequence[Head], method: str, importance: Array) -> pd.DataFrame:
-    """Rank heads by importance."""
+    """Rank heads as `importance.csv` does: rank 1 matters most, of equals the first of the model."""
     table = pd.DataFrame(
         {
             "stack": [head.stack for head in heads],
@@ -416,7 +416,10 @@ def ranked(heads: Sequence[Head], method: str, importance: Array) -> pd.DataFram
 
 
 def agreement(importance: pd.DataFrame) -> pd.DataFrame:
-    """Compare how methods rank the heads."""
+    """Compare how every two methods rank the heads, by Spearman's rho over the n heads that both measured.
+
+    NaN where it is not defined: fewer than 3 heads, or all equal.
+    """
     wide = importance.pivot_table("importance", ["stack", "layer", "head"], "method", dropna=False)
     rows = []
     for a, b in combinations(importance["method"].unique(), 2):

@@ -420,7 +420,10 @@ def _estimates(
 
 
 def _removal_order(found: Estimate) -> tuple[Head, ...]:
-    """Order heads for removal: the least important first, of equals the last, without number at the end."""
+    """Order heads for removal: the least important first, of equals the last of the model.
+
+    A head without number (the metric is not defined without it) counts as the most important.
+    """
     worth = np.where(np.isnan(found.values), np.inf, found.values)
     ranks = np.argsort(-worth, kind="stable")
     return tuple(found.heads[place] for place in ranks[::-1])
@@ -548,7 +551,10 @@ def _name(out: Heads) -> str:
 
 
 def run_key(lens: Lens, benchmark: Benchmark, heads: tuple[Head, ...], plan: SweepPlan) -> dict[str, Any]:
-    """Put together what a sweep's values depend on."""
+    """Put together what a sweep's values depend on: equal keys, equal values.
+
+    Where files lie is not part of it, what is in them is.
+    """
     poolers = [name for name in lens.missing if "pooler" in name]  # random at every load
     tagged_by = plan.tagged_by if plan.sweep == "tags" else None
     read_by_nobody = [] if getattr(benchmark, "reads_pooler", False) else poolers

@@ -254,7 +254,11 @@ class _ScoredSentence:
 
 
 def _context_token(lens: Lens) -> tuple[int | None, str]:
-    """Find what stands before the first token of a sentence for a causal model."""
+    """Find what stands before the first token of a sentence for a causal model: a token, and it in words.
+
+    The token is None where the tokenizer puts one itself or knows none. Ids in the model's config are not
+    asked, since they are often those of its class and name any token.
+    """
     tokenizer = need_tokenizer(lens)
     coded = tokenizer("a", return_special_tokens_mask=True)
     if coded["special_tokens_mask"][:1] == [1]:

@@ -102,7 +102,11 @@ def _states(lens: Lens, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, 
 
 
 def body_of(lens: Lens) -> nn.Module | None:
-    """Find the part of a language model whose last hidden states its head reads one by one."""
+    """Find the part of a language model whose last hidden states its head reads one by one.
+
+    That it does is tried once for each model: logits of some positions equal those of all. None where the
+    head needs more.
+    """
     if lens.model not in _bodies:
         _bodies[lens.model] = _tried(lens)
     path = _bodies[lens.model]

@@ -129,6 +129,11 @@ def read_plain(paths: Sequence[Path], parser: str | None = None, digest: Any = N
     English abbreviations ("Mr."). The full-width stops of Chinese and Japanese always end one. Words are
     those of `headlens.corpus.words.word_spans`: in a script without blanks a run of letters is taken for
     a word.
+
+    With "spacy:NAME" that pipeline makes sentences, words, parts of speech, lemmas and trees. Such trees are
+    silver: as good as that parser is. Labels stay as they are; English pipelines have ClearNLP's (`dobj`,
+    `pobj`, `prep`), not UD's, and prepositions as heads. It sees at most 5,000 characters of a paragraph at
+    once.
     """
     if not paths:
         raise CorpusError(f"Expected at least one {_KIND} file, got none.", "Name one or more .txt files.")

@@ -278,7 +278,10 @@ def _trace_by_hooks(model: PreTrainedModel) -> list[Call]:
 
 @contextmanager
 def patterns_of_a_run(model: PreTrainedModel) -> Iterator[tuple[list[Tensor], Log]]:
-    """Run a few tokens through a model that returns patterns, and keep the graph while the block lasts."""
+    """Run a few tokens through a model that returns patterns, and keep the graph while the block lasts.
+
+    Yields the patterns [1, head, query, key], in the order of `trace`, and the layers that ran.
+    """
     with _traced(model) as (patterns, log):
         yield [made.pattern for made in patterns], log
 

@@ -227,7 +227,7 @@ def at_outputs(model: nn.Module, writers: Mapping[str, tuple[Site, ...]], change
 
 @torch.no_grad()
 def matrix_and_bias(module: nn.Module, n_inputs: int, like: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Get W_O and its bias, also of a layer that is quantised or adapted."""
+    """Get W_O [heads x width, model width] and its bias or None, also of a quantised or adapted layer."""
     matrix = output_matrix(module)
     if matrix is not None:
         return matrix, weight_of(module, "bias")
@@ -338,7 +338,10 @@ def _size(marks: Tensor) -> Tensor:
 
 
 def _scaled_fit(later: Tensor, before: Tensor, branch: Tensor, eps: float) -> tuple[int, float] | None:
-    """Which stream a sum [sum, token, projection] is but for a multiple of its branch, and the multiple."""
+    """Which stream a sum [sum, token, projection] is but for a multiple of its branch, and the multiple.
+
+    None where there is none, and in half precision.
+    """
     if 4 * eps > NEAR:  # half precision: no multiple is told from a scale of each direction that is nearly 1
         return None
     change = later[:, None] - before[None]  # [later, before, token, projection]

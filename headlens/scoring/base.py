@@ -272,7 +272,10 @@ def _count_visible(view: TokenView) -> Tensor:
 
 
 def unique_max(weights: Tensor, dim: int = -1) -> Tensor:
-    """Find the largest weight along an axis: a weight that equals it is the one that is chosen."""
+    """Find the largest weight along an axis: a weight that equals it is the one that is chosen.
+
+    NaN, which nothing equals and so an abstention, where several share the largest weight or none is above 0.
+    """
     largest = weights.amax(dim)
     one = (_equal(weights, largest.unsqueeze(dim)).sum(dim) == 1) & (largest > 0)
     return largest.masked_fill(~one, torch.nan)
@@ -294,7 +297,10 @@ def is_unique_max(weights: Tensor, values: Tensor) -> Tensor:
 
 
 def unique_argmax(weights: Tensor, dim: int = -1) -> Tensor:
-    """Find the place of the largest weight along an axis."""
+    """Find the place of the largest weight along an axis.
+
+    -1, an abstention, where several share the largest weight or none is above 0.
+    """
     largest = weights.amax(dim)
     equal = _equal(weights, largest.unsqueeze(dim))
     one = (equal.sum(dim) == 1) & (largest > 0)

@@ -131,7 +131,11 @@ def _at(run: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def kappa(first: Flags, second: Flags) -> float:
-    """Measure how far two yes-or-no judgements agree beyond chance (Cohen 1960)."""
+    """Measure how far two yes-or-no judgements of the same items agree beyond chance (Cohen 1960).
+
+    1 is full agreement, 0 that of chance; NaN where both always say the same one thing, since chance alone
+    would agree as well.
+    """
     if len(first) == 0:
         return float("nan")
     yes, also = float(first.mean()), float(second.mean())

@@ -148,7 +148,11 @@ def _tenths(length: int) -> list[int]:
 
 
 def rarest(words: Sequence[Word], frequency: Mapping[str, float]) -> list[bool]:
-    """Mark the two rarest words of a sentence, and all that are as rare as the second."""
+    """Mark the two rarest words of a sentence, and all that are as rare as the second.
+
+    Words that `frequency` does not have are the rarest. No marks where the sentence tells nothing: it has
+    fewer than five words, or more than half of them are as rare.
+    """
     counts = [frequency.get(word.form.lower(), 0.0) for word in words]
     if len(words) < 5:
         return [False] * len(words)

@@ -275,7 +275,7 @@ class Relations:
 
 
 def neighbours(lens: Lens, words: Sequence[str]) -> NDArray[np.int64]:
-    """Pair each word with its nearest neighbours by the model's input embeddings.
+    """Pair each word with its ten nearest neighbours by input embeddings: places in `words` [pair, 2].
 
     A word is the mean of its pieces' embeddings, less the mean over all words; nearness is the cosine.
     """
