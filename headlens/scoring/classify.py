@@ -93,9 +93,8 @@ class Classification(Result):
         for name, key in (("scores", [*_HEAD, "tag", "measure"]), ("tags", _HEAD)):
             table = self.tables[f"{name}.csv"]
             if table.empty or table.duplicated(key).any():
-                return (
-                    f"{name}.csv {'holds no heads' if table.empty else 'has several rows for the same head'}"
-                )
+                what = "holds no heads" if table.empty else "has several rows for the same head"
+                return f"{name}.csv {what}"
         return "" if self._is_whole() else "scores.csv is not whole: it lacks rows of some heads"
 
     def _is_whole(self) -> bool:

@@ -153,21 +153,15 @@ def test_a_result_without_figures(found):
 
 def test_what_is_not_whole_is_not_written(found, tmp_path):
     """Tables can be replaced; nothing is written of a result that could not be read again."""
-    some = found.tags[found.tags["layer"] == 2]
+    some, fewer = found.tags[found.tags["layer"] == 2], found.scores.drop(columns="q_value")
     for odd, problem in (
         (dataclasses.replace(found, tags=some), "scores.csv is not whole: it lacks rows of some heads"),
         (dataclasses.replace(found, tags=some.iloc[:0]), "tags.csv holds no heads"),
-        (
-            dataclasses.replace(found, scores=found.scores.drop(columns="q_value")),
-            "scores.csv has no column q_value",
-        ),
+        (dataclasses.replace(found, scores=fewer), "scores.csv has no column q_value"),
         (dataclasses.replace(found, run={}), "its record is none of headlens classify"),
     ):
-        for act in (
-            lambda odd=odd: odd.save(tmp_path / "run"),
-            lambda odd=odd: odd.report(tmp_path / "r.html"),
-        ):
+        for act, place in ((odd.save, "run"), (odd.report, "page.html")):
             with pytest.raises(InputError) as refused:
-                act()
+                act(tmp_path / place)
             assert str(refused.value) == f"This Classification is not whole: {problem}. Put its tables right."
         assert not list(tmp_path.iterdir())
