@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,7 +165,9 @@ def _read(path: Path, place: RunPlace) -> _Run:
         _figures(path, section.captions, place),
         [*(File.read(path / name) for name in section.files), record],
         visible(str(result.run.get("arguments") or "")),
-        "\n".join(map(_shown, record.content.decode(errors="replace").rstrip("\n").split("\n"))),
+        "\n".join(
+            map(_shown, json.dumps(json.loads(record.content), indent=2, ensure_ascii=False).split("\n"))
+        ),
         _examples(path / EXAMPLES),
     )
 
